@@ -29,7 +29,6 @@ class Uri:
     """A place: scheme `s3` with a bucket, or scheme `file` without one.
 
     Attributes:
-        scheme: `s3` or `file`.
         bucket: Empty for `file`.
     """
 

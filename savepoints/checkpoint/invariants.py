@@ -81,11 +81,7 @@ def require_settings(
 def require_schema_files(
     where: str, metadata: str, schema_files: Iterable[str], inside: str, there: Collection[str]
 ) -> None:
-    """Check that the schema files of an operator exist, and within its own checkpoint.
-
-    Args:
-        schema_files: Absolute paths in it.
-    """
+    """Check that the schema files of an operator exist, and within its own checkpoint."""
     for file in schema_files:
         if not file.startswith(f"{inside}/") or file.removeprefix(f"{inside}/") not in there:
             raise SchemaPathError(

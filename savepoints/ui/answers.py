@@ -48,7 +48,6 @@ class Problem:
     """Something to act on.
 
     Attributes:
-        text: What is wrong.
         command: What to type.
         other: Another way out, empty without one.
         unfinished: It is an operation that was begun and not finished.
@@ -65,7 +64,6 @@ class QueryAnswers:
     """The answers about one query.
 
     Attributes:
-        query: Its name.
         status: What it is doing, in words.
         answers: In the order in which they are asked.
         problems: Empty when all is well.

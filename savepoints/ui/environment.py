@@ -21,9 +21,6 @@ _TEMPLATES = Path(__file__).with_name("templates")
 def require(what: str) -> None:
     """Check that pages can be made, before anything is done for one.
 
-    Args:
-        what: What needs it, in the plural.
-
     Raises:
         MissingExtraError: If jinja2 is not installed.
     """

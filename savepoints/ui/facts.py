@@ -36,8 +36,6 @@ class StoreFacts:
     """A store as it was at a moment.
 
     Attributes:
-        store: Its URI.
-        at: The moment.
         savepoints: The newest first, without those that are being removed.
         generations: The newest first, by query.
         operations: With a journal, the newest first.

@@ -22,11 +22,8 @@ class Entry:
     """A line of the list.
 
     Attributes:
-        at: When.
         kind: The sign; see `timeline.Mark`.
         depth: By how many lanes it is indented.
-        text: What happened.
-        tags: Chips.
         anchor: Where its details are, empty without any.
         faded: It was rolled back.
         until: Of several savepoints that are one line, when the last was; None for one.

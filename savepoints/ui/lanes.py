@@ -19,8 +19,6 @@ class Lane:
     """A generation.
 
     Attributes:
-        query: Name of its query.
-        generation: Its number.
         row: Its place in the drawing, from the top.
         begun_at: When it began, or what is first known of it.
         ended_at: When it ended, or now.

@@ -40,7 +40,6 @@ class Bar:
     """One bar of a chart, in percent of its width.
 
     Attributes:
-        x: Where it begins.
         width: At least a hair for what is not 0; 0 for no bar.
         first: It is the baseline.
     """

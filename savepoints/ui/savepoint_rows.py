@@ -37,7 +37,6 @@ class Row:
         offsets: Topic, partition and next offset of Kafka's; text of other sources.
         commands: What one does with it.
         before: The savepoint before it, None for the first.
-        changes: What has changed since that one.
     """
 
     id: str

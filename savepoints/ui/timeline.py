@@ -100,7 +100,6 @@ class Timeline:
     """A drawing, `WIDTH` wide.
 
     Attributes:
-        title: What it shows, in a few words.
         summary: The same for those who cannot see it.
         lost: What Kafka no longer has the records for, None when all is there or nobody asked.
     """

@@ -85,7 +85,6 @@ class SchemaDifference:
     """A place at which two schemas of a store differ.
 
     Attributes:
-        column_family: The column family.
         part: `key` or `value`.
         position: Which field, from 0.
         was: Name and type before, such as `max long`; None for a field that is new.

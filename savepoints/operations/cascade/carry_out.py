@@ -6,7 +6,6 @@ goes on behind the correction, the reader's own rows corrected, and the new gene
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,13 +22,11 @@ from savepoints.operations.merge import scratch, splice_checkpoint
 from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import Moved, NewCheckpoint, OwnStep, Work
 from savepoints.operations.run import pause_for_verb
-from savepoints.operations.savepoint import export, restore
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, silent
 from savepoints.runtime import scratch_query
-from savepoints.runtime.replay import Live
 from savepoints.sources.tables.events import ENTITY
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
@@ -156,34 +153,17 @@ def _write(spark: SparkSession, plan: CascadePlan, store: Store, behind: str) ->
     """Write the new checkpoint from the safety savepoint and the replayed state."""
     from savepoints.state.storage.row_sources import CheckpointRows
 
-    begun = time.monotonic()
-    assert plan.safety_id is not None
-    place = Location.of(plan.place)
-    restoring = restore.plan(
-        store, plan.safety_id, plan.checkpoint, form="native", owner=plan.operation_id, asked=False
-    )
-    stored = store.manifest(plan.safety_id)
-    live = place / scratch.LIVE
-    live.delete(info.path for info in live.list())
-    export.mount(stored, store, live)
-    checkpoint = place / AFTER / scratch_query.CHECKPOINT
+    checkpoint = Location.of(plan.place) / AFTER / scratch_query.CHECKPOINT
     replayed = CheckpointRows.of(spark, checkpoint, read_cut(checkpoint, plan.replayed_batch))
-    done = restore.fill(
-        restoring,
+    return splice_checkpoint.from_safety_savepoint(
+        spark,
+        plan,
         store,
-        stored,
-        lambda: splice_checkpoint.write(
-            spark,
-            Location.of(plan.checkpoint),
-            Live(live, read_cut(live, plan.batch_id)),
-            replayed,
-            {int(operator): field for operator, field in plan.entity_fields.items()},
-            _entities(spark, plan),
-            SourceMap((behind,), ("0",)),
-        ),
-        begun=begun,
+        lambda _live: replayed,
+        plan.entity_fields,
+        _entities(spark, plan),
+        SourceMap((behind,), ("0",)),
     )
-    return NewCheckpoint(done.seconds, done.bytes_written)
 
 
 def _correct(

@@ -19,10 +19,7 @@ class Followed:
 
     Attributes:
         operation_id: The merge that it comes from, by its name in the journal.
-        query: The query that late events are merged into.
-        table: The corrected table.
         table_id: Delta's own id of it.
-        app_id: Under which the correction is committed.
         batch_id: As which batch of that id.
     """
 
@@ -39,14 +36,11 @@ class CascadePlan(TransitionPlan):
     """How a reader goes on with a correction of its table taken over.
 
     Attributes:
-        follows: The correction.
         batch_id: The last batch of the generation that ends.
         place: Where what the replay made lies.
         replayed_batch: Number of the last batch of the replay's own checkpoint.
         entity_fields: By operator, the field of its keys that is the entity.
         corrections: What is corrected in each table of the reader.
-        entities: Entities that the correction touches.
-        rows_removed: Rows that the table no longer has.
         controls: Other entities whose replay was the same as the reader has them.
         paused: A run of the reader was paused for this, and is to go on afterwards.
         first_id: The savepoint of where the new generation begins.

@@ -26,8 +26,8 @@ from savepoints.operations.cascade.readers import Reader
 from savepoints.operations.cascade.table_replay import replay
 from savepoints.operations.merge import scratch
 from savepoints.operations.rollback import output_ids, safety_savepoint
-from savepoints.operations.rollback.next_checkpoint import next_checkpoint
-from savepoints.operations.savepoint import create, export, history, plan_basis
+from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.savepoint import create, export
 from savepoints.outputs.correct import controls as correct_controls
 from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
@@ -52,9 +52,7 @@ class Change:
     """What a table is going to lose and to get.
 
     Attributes:
-        version: The version that the table has now.
         removed: Rows that it loses, each as often.
-        added: Rows that it gets.
     """
 
     correction: Correction
@@ -92,7 +90,6 @@ def prepare(
 
     Args:
         change: What is going to be changed in the table; it changes something.
-        merge_id: The merge that it comes from.
         merged: The query of that merge.
         command: How to finish all of it, as a command line.
 
@@ -342,32 +339,25 @@ def _plan(
 ) -> CascadePlan:
     """Return the plan but for what it follows and the counts."""
     store, query = work.store, work.reader.query
-    from_batch, safety_id = safety_savepoint.plan(live, work.reader.bound.outputs, work.settings)
-    number = store.generations.next_number(query)
-    checkpoint = next_checkpoint(work.settings, query, number)
+    context = QueryContext.open(store, query, work.settings)
+    present = safety_savepoint.plan(live, work.reader.bound.outputs, work.settings)
+    (from_batch, safety_id), checkpoint = present, context.checkpoint()
     return CascadePlan(
+        **context.leaving(present, work.operation_id),
         verb=VERB,
-        query=query,
         steps=(
             *safety_savepoint.step(safety_id, live.checkpoint, from_batch),
             Step("checkpoint_written", f"write {checkpoint} with the affected states replaced"),
             *(Step("outputs_corrected", correct.what(one)) for one in corrections),
-            Step("generation_begun", f"begin generation {number} of {query}"),
+            Step("generation_begun", f"begin generation {context.number} of {query}"),
             Step("settled", "take a savepoint of where it begins"),
         ),
         warnings=(),
         command="",
-        operation_id=work.operation_id,
         savepoint_id=safety_id,
-        safety_id=safety_id,
-        from_checkpoint=live.checkpoint,
-        from_batch=from_batch,
-        generation=number,
         checkpoint=checkpoint,
         outputs=(),
-        output_uris=history.output_uris(store, query, work.settings),
         binding=bindings.find(store.root, query, live.generation),
-        basis=plan_basis.read(store, query),
         follows=Followed("", "", "", "", "", -1),
         batch_id=from_batch if from_batch is not None else -1,
         place=str(work.place),

@@ -33,17 +33,7 @@ _UNCLEAR: frozenset[FindingKind] = frozenset(
 
 @dataclass(frozen=True)
 class Reader:
-    """A query that reads one table, which a query of its pipeline writes.
-
-    Attributes:
-        query: Its name.
-        writer: Who writes the table.
-        app: Its program.
-        input: The input that is the table.
-        source: That input.
-        table: Where the table is.
-        table_id: Delta's own id of it.
-    """
+    """A query that reads one table, which a query of its pipeline writes."""
 
     query: str
     writer: str

@@ -36,7 +36,6 @@ def check(store: Store, *, progress: Progress = silent) -> Health:
     """Look at the store, the settings and this machine; what is tried is taken away again.
 
     Args:
-        store: The store.
         progress: Called with one line for each step.
 
     Raises:

@@ -17,7 +17,7 @@ from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
 from savepoints.operations.rollback import journalled
 from savepoints.operations.rollback.generation_change import GenerationPlan
-from savepoints.operations.rollback.next_checkpoint import checkpoint_of
+from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.delta.write import app_id
 from savepoints.outputs.fork import isolated_copy

@@ -61,7 +61,6 @@ def plan(
     """Find out what a promotion would do; nothing is written, and the live query is not touched.
 
     Args:
-        store: Where both queries are.
         fork: Name of the fork.
         into: The live query, if not the one that the fork was made of.
         hand_over: What becomes of the outputs.

@@ -192,7 +192,6 @@ def diff(
     No JVM is needed when the content hashes of all operators are equal, and none has list state.
 
     Args:
-        store: Where the savepoints are.
         before: The first one: id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         after: The second one.
         query: Only savepoints of this query.

@@ -101,7 +101,6 @@ def drill(
     """Restore a savepoint in isolation, replay to live, compare, and record how long it took.
 
     Args:
-        store: Where the savepoint is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         query: Only savepoints of this query.
         form: From which form; native when the savepoint has it.

@@ -35,7 +35,6 @@ def locate(store: Store, query: str) -> Located:
     """Return where the outputs of a query are now; reads the store alone, and no table.
 
     Args:
-        store: Where the query's generations are.
         query: Name of the query.
 
     Raises:

@@ -47,7 +47,6 @@ def read_state(
     savepoint.
 
     Args:
-        store: Where the savepoint is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         query: Only savepoints of this query.
         operator: The operator; may be left out when there is one.

@@ -113,7 +113,6 @@ def verify(
     """Verify a savepoint, and say in the catalog whether it is broken.
 
     Args:
-        store: Where it is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         query: Only savepoints of this query.
         depth: How deep to look.

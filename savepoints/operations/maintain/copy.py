@@ -81,7 +81,6 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     """Plan a copy of a savepoint; nothing is written.
 
     Args:
-        store: Where the savepoint is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         destination: Root of the other store; where there is none, one is made.
         query: Only savepoints of this query.

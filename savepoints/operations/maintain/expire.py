@@ -125,7 +125,6 @@ def plan(
     """Plan what to remove, and why the rest stays; nothing is deleted.
 
     Args:
-        store: Where the savepoints are.
         policy: What to keep of each query; what the settings say when not given.
         query: Only savepoints of this query.
 

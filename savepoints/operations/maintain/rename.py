@@ -40,7 +40,6 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
     """Plan a new name for a query; nothing is written.
 
     Args:
-        store: The store.
         query: Its name now.
         to: Its name to be.
 

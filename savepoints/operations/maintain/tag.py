@@ -48,7 +48,6 @@ def plan(
     """Plan a change of tags, description or pin; nothing is written.
 
     Args:
-        store: The store.
         name: Names the savepoint.
         query: Only savepoints of this query.
         add: Tags to give it.

@@ -8,7 +8,6 @@ space until all of it is done, so a merge that was killed goes on without replay
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ from savepoints.operations.merge.plan import MergingPlan
 from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import Moved, NewCheckpoint, OwnStep, Work
 from savepoints.operations.run import pause_for_verb
-from savepoints.operations.savepoint import export, restore
 from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.correct.row_difference import Differing
@@ -193,38 +191,20 @@ def _write(
     """Write the new checkpoint from the safety savepoint and the replayed state."""
     from savepoints.state.storage.row_sources import CheckpointRows
 
-    begun = time.monotonic()
-    assert plan.safety_id is not None
-    restoring = restore.plan(
-        store, plan.safety_id, plan.checkpoint, form="native", owner=plan.operation_id, asked=False
+    def replayed(live: Live) -> SavedRows:
+        replay = _replay(plan) / scratch_query.CHECKPOINT
+        found = CheckpointRows.of(spark, replay, read_cut(replay, plan.replayed_batch))
+        if functions is None:
+            return found
+        before = CheckpointRows.of(spark, live.checkpoint, live.files)
+        return merge_functions.state(before, found, functions)
+
+    # With functions, the rows of all entities are given: combined, or as they were.
+    all_given = plan.of_all or functions is not None
+    entities = None if all_given else _touched(spark, place).select("entity")
+    return splice_checkpoint.from_safety_savepoint(
+        spark, plan, store, replayed, plan.entity_fields, entities
     )
-    stored = store.manifest(plan.safety_id)
-    live = place / scratch.LIVE
-    live.delete(info.path for info in live.list())
-    export.mount(stored, store, live)
-    replay = _replay(plan) / scratch_query.CHECKPOINT
-    files = read_cut(live, plan.batch_id)
-    found: SavedRows = CheckpointRows.of(spark, replay, read_cut(replay, plan.replayed_batch))
-    entities = None if plan.of_all else _touched(spark, place).select("entity")
-    if functions is not None:
-        before = CheckpointRows.of(spark, live, files)
-        found = merge_functions.state(before, found, functions)
-        entities = None  # The rows of all of them: combined, or as they were.
-    done = restore.fill(
-        restoring,
-        store,
-        stored,
-        lambda: splice_checkpoint.write(
-            spark,
-            Location.of(plan.checkpoint),
-            Live(live, files),
-            found,
-            {int(operator): field for operator, field in plan.entity_fields.items()},
-            entities,
-        ),
-        begun=begun,
-    )
-    return NewCheckpoint(done.seconds, done.bytes_written)
 
 
 def _replay(plan: MergingPlan) -> Location:

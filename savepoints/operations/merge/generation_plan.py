@@ -13,8 +13,7 @@ from savepoints.operations.merge import scratch
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import VERB, MergingPlan
 from savepoints.operations.rollback import output_ids, safety_savepoint
-from savepoints.operations.rollback.next_checkpoint import next_checkpoint
-from savepoints.operations.savepoint import history, plan_basis
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta.write import app_id, owner_prefix
@@ -48,32 +47,23 @@ def plan(
     merge_id = assignment.affected.merge_id
     bound = settings.queries[live.query]
     cut = read_cut(Location.of(live.checkpoint))
-    number = store.generations.next_number(live.query)
-    checkpoint = next_checkpoint(settings, live.query, number)
-    from_batch, safety_id = safety_savepoint.plan(live, bound.outputs, settings)
-    corrected = corrections(assignment, number, cut.cut.batch_id, facts.policy)
+    context = QueryContext.open(store, live.query, settings)
+    present = safety_savepoint.plan(live, bound.outputs, settings)
     made = MergingPlan(
+        **context.leaving(present, merge_id),
         verb=VERB,
-        query=live.query,
         steps=(),
         warnings=(),
         command=command,
-        operation_id=merge_id,
-        savepoint_id=safety_id,
-        safety_id=safety_id,
-        from_checkpoint=live.checkpoint,
-        from_batch=from_batch,
-        generation=number,
-        checkpoint=checkpoint,
+        savepoint_id=present[1],
+        checkpoint=context.checkpoint(),
         outputs=(),
-        output_uris=history.output_uris(store, live.query, settings),
         binding=bindings.find(store.root, live.query, live.generation),
-        basis=plan_basis.read(store, live.query),
         facts=facts,
         batch_id=cut.cut.batch_id,
         place=str(scratch.place_of(store, merge_id)),
         replayed_batch=replayed_batch,
-        corrections=corrected,
+        corrections=corrections(assignment, context.number, cut.cut.batch_id, facts.policy),
         entity_fields={str(operator): field for operator, field in entity_fields.items()},
         base_versions={name: assignment.base_versions(name) for name in app.outputs},
         descent=assignment.live.descent,

@@ -6,8 +6,11 @@ entities.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
 from savepoints.checkpoint.logs.source_positions import SourceMap
@@ -15,8 +18,11 @@ from savepoints.checkpoint.small_files import Skeleton
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.io import Location, in_parallel
-from savepoints.operations.savepoint import restore, restored_layout
+from savepoints.operations.merge import scratch
+from savepoints.operations.rollback.generation_change import NewCheckpoint, TransitionPlan
+from savepoints.operations.savepoint import export, restore, restored_layout
 from savepoints.runtime.replay import Live
+from savepoints.store.root import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +32,49 @@ if TYPE_CHECKING:
 
 # Makes the directory a checkpoint; it is written last, by whoever begins the generation.
 _SEAL = "metadata"
+
+
+def from_safety_savepoint(
+    spark: SparkSession,
+    plan: TransitionPlan,
+    store: Store,
+    replayed: Callable[[Live], SavedRows],
+    fields: Mapping[str, str],
+    entities: DataFrame | None,
+    sources: SourceMap | None = None,
+) -> NewCheckpoint:
+    """Write a plan's new checkpoint: its safety savepoint with the replayed state put in.
+
+    The rest as in `write`.
+
+    Args:
+        replayed: Returns the rows of the replay, given the cut that they go into.
+        fields: By operator, the field of its keys that is the entity.
+    """
+    begun = time.monotonic()
+    assert plan.safety_id is not None
+    assert plan.from_batch is not None
+    target = Location.of(plan.checkpoint)
+    # The directory is claimed and sealed as for a restore, so that one killed here is begun again.
+    restoring = restore.plan(
+        store, plan.safety_id, plan.checkpoint, form="native", owner=plan.operation_id, asked=False
+    )
+    stored = store.manifest(plan.safety_id)
+    # An attempt that was killed may have left some of its files.
+    directory = scratch.place_of(store, plan.operation_id) / scratch.LIVE
+    directory.delete(info.path for info in directory.list())
+    export.mount(stored, store, directory)
+    live = Live(directory, read_cut(directory, plan.from_batch))
+    rows = replayed(live)
+    by_number = {int(operator): field for operator, field in fields.items()}
+    done = restore.fill(
+        restoring,
+        store,
+        stored,
+        lambda: write(spark, target, live, rows, by_number, entities, sources),
+        begun=begun,
+    )
+    return NewCheckpoint(done.seconds, done.bytes_written)
 
 
 def write(

@@ -77,7 +77,6 @@ def plan(
     """Say what would be restored where, and what would become of the state; nothing is written.
 
     Args:
-        store: Where the savepoint is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the checkpoint directory to be; must not exist.
         app: The program that it is for, `package.module:attribute`.

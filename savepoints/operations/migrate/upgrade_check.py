@@ -61,7 +61,6 @@ def upgrade_check(
     The program is run once on empty inputs; no event is processed and nothing is changed.
 
     Args:
-        store: Where the savepoint is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         app: The program, `package.module:attribute`.
         query: Only savepoints of this query.

@@ -84,7 +84,6 @@ def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("nativ
     """Plan savepoints of all queries of a pipeline; nothing is written.
 
     Args:
-        store: Where the queries' generations are.
         query: Name of any query of it.
         name: What to call the group: the tag of its savepoints. Each query may have none of that
             name, unless this was interrupted.

@@ -49,7 +49,6 @@ def pipeline(store: Store, query: str) -> Pipeline:
     The current generation of each query counts, at its newest committed batch.
 
     Args:
-        store: Where the queries' generations are.
         query: Name of the query.
 
     Raises:

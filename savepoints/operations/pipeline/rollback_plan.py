@@ -25,7 +25,7 @@ from savepoints.operations.pipeline.rollback_cut import MemberCut
 from savepoints.operations.pipeline.table_reads import TableRead
 from savepoints.operations.rollback import journalled, rollback
 from savepoints.operations.rollback.journalled import JournalledPlan
-from savepoints.operations.rollback.next_checkpoint import checkpoint_of
+from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Plan, Step
@@ -114,7 +114,6 @@ def plan(
     returned.
 
     Args:
-        store: Where the savepoints are.
         query: Name of the query.
         point: Id, prefix, tag, `latest`, `latest~2` or `@TIME` of a savepoint of the query.
         every: Also those that it reads from: all queries of its pipeline; then the point is one of

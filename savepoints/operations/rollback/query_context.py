@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, new_id, utc_now
 from savepoints.operations.rollback import safety_savepoint
-from savepoints.operations.rollback.next_checkpoint import next_checkpoint
 from savepoints.operations.savepoint import history, plan_basis
 from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.store.root import Store
@@ -55,18 +55,34 @@ class QueryContext:
 
     def checkpoint(self, to: str | None = None) -> str:
         """Return the directory of the next generation: the one given, or by the settings."""
-        return str(Location.of(to or next_checkpoint(self.settings, self.query, self.number)))
+        if to is not None:
+            return str(Location.of(to))
+        if self.bound is None:
+            raise UsageError(
+                f"the query {self.query} is not in the settings, so the directory of its new "
+                "checkpoint is unknown",
+                hint="name a new directory: --to s3://bucket/path",
+                query=self.query,
+            )
+        return str(checkpoint_of(self.bound.checkpoints, self.query, self.number))
 
     def present(self) -> tuple[int | None, str | None]:
         """Return the batch to save first and the id of its savepoint; see `safety_savepoint`."""
         return safety_savepoint.plan(self.current, self.output_uris, self.settings)
 
-    def leaving(self, present: tuple[int | None, str | None]) -> dict[str, Any]:
-        """Return the fields that every `TransitionPlan` of this query has in common."""
+    def leaving(
+        self, present: tuple[int | None, str | None], operation_id: str | None = None
+    ) -> dict[str, Any]:
+        """Return the fields that every `TransitionPlan` of this query has in common.
+
+        Args:
+            present: The batch to save first and the id of its savepoint.
+            operation_id: For a verb that has written under its id before this is planned.
+        """
         from_batch, safety_id = present
         return {
             "query": self.query,
-            "operation_id": new_id("op", utc_now()),
+            "operation_id": operation_id or new_id("op", utc_now()),
             "safety_id": safety_id,
             "from_checkpoint": self.current.checkpoint,
             "from_batch": from_batch,
@@ -74,3 +90,8 @@ class QueryContext:
             "output_uris": self.output_uris,
             "basis": self.basis,
         }
+
+
+def checkpoint_of(root: str, query: str, generation: int) -> Location:
+    """Return the checkpoint directory of a generation of a query that `run` manages."""
+    return Location.of(root) / query / str(generation)

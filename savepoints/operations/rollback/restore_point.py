@@ -73,7 +73,6 @@ def plan(
     """Say what would be restored where; nothing is written.
 
     Args:
-        store: Where the savepoints are.
         point: The point.
         to: URI of the checkpoint directory to be; must not exist.
         query: The query.

@@ -137,7 +137,6 @@ def plan(
     returned.
 
     Args:
-        store: Where the savepoint is.
         point: Where to; a text is the name of a savepoint.
         query: Only savepoints of this query.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.

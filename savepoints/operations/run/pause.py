@@ -83,7 +83,6 @@ def pause(
     """Ask that a query is paused: its run drains the batch, takes a savepoint, and waits.
 
     Args:
-        store: Where the query's generations are.
         query: Name of the query.
         reason: Why, for whoever finds it paused.
         wait: How long to wait until it is paused; None returns at once. Without a run there is
@@ -124,7 +123,6 @@ def resume(
     """Ask that a paused query goes on, in the generation that is the current one by then.
 
     Args:
-        store: Where the query's generations are.
         query: Name of the query.
         wait: How long to wait until it runs; None returns at once. Without a run there is nothing
             to wait for.

@@ -45,7 +45,6 @@ def run(
     source each, and stops exactly there. Where nothing is left to do Spark is not even started.
 
     Args:
-        store: Where the query's generations and savepoints are.
         query: Its name in the settings.
         app: An application to run instead of the one in the settings, such as a fixed version.
         every: Interval or cron expression of periodic savepoints, instead of the one in the

@@ -16,7 +16,7 @@ from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
-from savepoints.operations.rollback.next_checkpoint import checkpoint_of
+from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.run import final_savepoint, periodic
 from savepoints.operations.run import recover as recovery
 from savepoints.operations.run.background_export import BackgroundExport

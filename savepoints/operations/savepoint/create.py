@@ -124,7 +124,6 @@ def plan(
     """Plan a savepoint of a query; its `execute` takes it and returns it.
 
     Args:
-        store: Where the savepoint goes.
         query: Name of the query; its current generation's checkpoint is saved.
         checkpoint: Checkpoint of a query that this library did not start. Its name is then what
             it was called before, `query`, or else Spark's id of it.

@@ -42,7 +42,6 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
     """Plan an export; nothing is written.
 
     Args:
-        store: Where the savepoint is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         query: Only savepoints of this query.
 

@@ -128,7 +128,6 @@ def plan(
     """Say what would be restored where; nothing is written.
 
     Args:
-        store: Where the savepoint is.
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the checkpoint directory to be; must not exist.
         query: Only savepoints of this query.
