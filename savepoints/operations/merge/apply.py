@@ -72,6 +72,8 @@ def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progres
         progress(f"writing {plan.checkpoint} with the new states")
         return _write(spark, plan, store, place, functions)
 
+    # Corrected before the generation begins, while the run is paused and all of it can be undone;
+    # archived and noted after, since both say that the events are in the query's state.
     work = Work(
         write,
         complete=OwnStep(
@@ -80,6 +82,7 @@ def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progres
         follow=OwnStep("settled", lambda check: _settle(spark, plan, store, check)),
     )
     moved = generation_change.carry_out(plan, store, work, held, progress=progress)
+    # Only now: until the journal is finished, resuming needs the replayed state and rows.
     scratch.discard(store, plan.operation_id)
     return moved
 
@@ -127,12 +130,14 @@ def _settle(
 ) -> None:
     """Archive the events, note the merge in the ledger, and save where the generation begins."""
     events = spark.read.parquet((Location.of(plan.place) / scratch.EVENTS).uri.hadoop)
+    # The archive before the ledger: who finds a merge in the ledger reads its events from there.
     archive.append_late(spark, plan.archive, events, plan.operation_id)
     faults.reach("merge.archived")
     check()
     store.ledger.add(_row(plan, store))
     faults.reach("merge.in_ledger")
     check()
+    # Last, because it lets a paused run go on.
     pause_for_verb.settle(
         store,
         plan.query,

@@ -210,14 +210,20 @@ def carry_out(
     """Do what `execute` does, under a lease that the caller holds and goes on holding."""
     started = time.monotonic()
     spark = rewind.session_for(plan.outputs, store.settings)
+    # 1. The journal: from here on every other verb refuses the query until this one is over.
     log = journalled.begin_or_resume(plan, store, lambda: refuse_changed(plan, store))
     if plan.resumed:
         refuse_gone_on(plan, log)
+    # 2. The present, while nothing has been touched: it is what the whole verb is undone from.
     save_present(plan, store, log, progress)
+    # 3. The savepoint to begin from, if it is yet to be taken: of the old checkpoint, too.
     _do(work.prepare, log, held)
+    # 4. The checkpoint. 5. The outputs, which are not touched before it is there and whole.
+    # 6. The generation, on leaving the block: once `run` starts it, nothing can be taken back.
     with new_generation(plan, store, work.write, log, held):
         versions = rewind_outputs(plan, log, held, progress, spark)
         _do(work.complete, log, held)
+    # 7. What needs the new generation, such as its first savepoint.
     _do(work.follow, log, held)
     log.finish()
     return Moved(
@@ -299,8 +305,10 @@ def new_generation(
                 seconds=written.seconds,
                 bytes=written.bytes,
             )
+        # Before the generation begins: to run on to a point, the query needs it already.
         bindings.write(store.root, plan.query, plan.generation, plan.binding)
         yield
+        # The outputs may have taken longer than the lease lives.
         held.check()
         facts = log.operation.done["checkpoint_written"]
         store.generations.begin(
@@ -374,6 +382,8 @@ def take_back(
             )
         # From here on nothing that was done counts any more, so it can only be undone to its end.
         log.record(journal.UNDOING)
+        # In reverse order. An output that others have written to stops the undo here; once that is
+        # settled, the same command does the rest.
         give_back(held.check)
         faults.reach(f"{plan.verb}.undo_outputs")
         held.check()

@@ -80,6 +80,8 @@ def begin_or_resume(
     plan: JournalledPlan, store: Store, refuse_stale: Callable[[], None]
 ) -> Journal:
     """Return the journal in which the next steps are recorded; the caller holds the lease."""
+    # The plan was made without the lease, so the journal is asked again: another process may have
+    # begun the same plan since (it is resumed here), or finished one that was to be resumed.
     if not plan.resumed and journal.unfinished(store.root, plan.query) is None:
         refuse_stale()
         begun_at = rfc3339(utc_now())

@@ -9,10 +9,9 @@ from typing import Any
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, new_id, utc_now
+from savepoints.model import Generation, Savepoint, new_id, utc_now
 from savepoints.operations.rollback import safety_savepoint
 from savepoints.operations.savepoint import history, plan_basis
-from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.store.root import Store
 
 
@@ -21,6 +20,9 @@ class QueryContext:
     """What every plan for a query's next generation starts from, read at one moment.
 
     Attributes:
+        settings: Completed by what the store has of promoted and forked queries.
+        number: Of the generation to be.
+        history: The savepoints that its present comes from, the newest first.
         output_uris: All outputs by name: of the newest savepoint, and of the settings.
     """
 
@@ -28,19 +30,20 @@ class QueryContext:
     settings: Settings
     current: Generation
     number: int
+    history: tuple[Savepoint, ...]
     output_uris: Mapping[str, str]
-    basis: Basis
 
     @classmethod
     def open(cls, store: Store, query: str, settings: Settings) -> QueryContext:
         """Read it of a snapshot, or under the query's lease; the settings are completed."""
+        known = tuple(history.history(store, query))
         return cls(
             store,
             settings,
             store.generations.current(query),
             store.generations.next_number(query),
-            history.output_uris(store, query, settings),
-            plan_basis.read(store, query),
+            known,
+            {**history.uris_of(known), **history.named_uris(query, settings)},
         )
 
     @property
@@ -88,7 +91,7 @@ class QueryContext:
             "from_batch": from_batch,
             "generation": self.number,
             "output_uris": self.output_uris,
-            "basis": self.basis,
+            "basis": plan_basis.read(self.store, self.query),
         }
 
 

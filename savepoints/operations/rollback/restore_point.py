@@ -20,6 +20,7 @@ from savepoints.model import Form
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import run_to_point
 from savepoints.operations.rollback import target as rollback_target
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import Point, ResolvedTarget
 from savepoints.operations.savepoint import restore
 from savepoints.operations.savepoint.restore import Restored
@@ -89,7 +90,9 @@ def plan(
         TargetExistsError: If anything else is in the directory.
     """
     store = store.snapshot()
-    found = rollback_target.resolve(store, point, query=query, settings=bindings.complete(store))
+    name, _ = rollback_target.identity(store, point, query)
+    context = QueryContext.open(store, name, bindings.complete(store))
+    found = rollback_target.resolve(context, point)
     settings = bindings.complete(store, generations={found.query: found.generation})
     application = None
     if found.ends is not None:
@@ -110,7 +113,7 @@ def plan(
         from_checkpoint = None
     else:
         rollback_target.refuse_unsaved(found, form)
-        from_checkpoint = store.generations.current(found.query).checkpoint
+        from_checkpoint = context.current.checkpoint
     return PointPlan(
         verb="restore",
         query=found.query,

@@ -175,15 +175,12 @@ def plan(
         stopped=stopped,
     )
     wanted = Named(point) if isinstance(point, str) else point
-    if not isinstance(wanted, Named):
-        # Before the point is looked up: an interrupted rollback may have changed what it means.
-        name = rollback_target.query_of(store, query)
-        if resumed := _resumed(store, name, rollback_target.words(wanted, name), asked):
-            return resumed
-    found = rollback_target.resolve(store, wanted, query=query, settings=settings)
-    if resumed := _resumed(store, found.query, found.words, asked):
+    # Before the point is looked up: an interrupted rollback may have changed what it means.
+    name, words = rollback_target.identity(store, wanted, query)
+    if resumed := _resumed(store, name, words, asked):
         return resumed
-    return _plan(QueryContext.open(store, found.query, settings), found, asked)
+    context = QueryContext.open(store, name, settings)
+    return _plan(context, rollback_target.resolve(context, wanted), asked)
 
 
 def plan_one(
@@ -202,13 +199,13 @@ def plan_one(
     """
     store = store.snapshot()
     settings = bindings.complete(store)
-    found = rollback_target.resolve(store, Named(savepoint_id), query=query, settings=settings)
     asked = _Asked(
         checkpoint=to and str(Location.of(to)), form=None, sources=None, application=None,
         outputs_are="rewound", check_source=check_source, save_present=save_present,
         even_broken=False, accept_unreplayable=False, stopped=stopped,
     )  # fmt: skip
-    return _plan(QueryContext.open(store, query, settings), found, asked)
+    context = QueryContext.open(store, query, settings)
+    return _plan(context, rollback_target.resolve(context, Named(savepoint_id)), asked)
 
 
 def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> RollbackPlan:

@@ -35,8 +35,9 @@ from savepoints.model import (
     rfc3339,
     utc_now,
 )
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, output_versions
-from savepoints.operations.savepoint.history import history, output_uris
+from savepoints.operations.savepoint.history import output_uris
 from savepoints.runtime import table_ends
 from savepoints.runtime.archive_of import archives_of
 from savepoints.runtime.bounded_tables import TableEnd
@@ -104,6 +105,18 @@ class ResolvedTarget:
     ends: str | None = None
 
 
+def identity(store: Store, point: Point, query: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return the query that a point is of, and the point as arguments of a command.
+
+    It is what an interrupted operation is recognised by, so nothing is asked that one changes.
+    """
+    if isinstance(point, Named):
+        found = store.catalog.find(point.name, query=query)
+        return found.query, (found.id,)
+    name = query_of(store, query)
+    return name, words(point, name)
+
+
 def words(point: AtTime | AtBatch | BeforeLast, query: str) -> tuple[str, ...]:
     """Return a point as arguments of a command; the same point always gives the same words."""
     if isinstance(point, BeforeLast):
@@ -127,25 +140,24 @@ def query_of(store: Store, query: str | None) -> str:
     )
 
 
-def resolve(store: Store, point: Point, *, query: str | None, settings: Settings) -> ResolvedTarget:
-    """Find out what a point means; nothing is written."""
+def resolve(context: QueryContext, point: Point) -> ResolvedTarget:
+    """Find out what a point of a query means; nothing is written."""
+    store, query = context.store, context.query
     if isinstance(point, Named):
         found = store.catalog.find(point.name, query=query)
         return _of_savepoint(found, (found.id,))
-    name = query_of(store, query)
-    said = words(point, name)
+    said = words(point, query)
     if isinstance(point, BeforeLast):
-        return _of_savepoint(_before_last(store, name), said)
+        return _of_savepoint(_before_last(store, query), said)
     if isinstance(point, AtBatch):
-        return _of_batch(store, name, point.batch_id, said, settings)
+        return _of_batch(context, point.batch_id, said)
     if point.moment > utc_now():
         raise UsageError(
             f"{rfc3339(point.moment)} is in the future", hint="choose a time in the past"
         )
     if point.by == "commit":
-        batch = _committed_by(store.generations.current(name), store, point.moment)
-        return _of_batch(store, name, batch, said, settings)
-    return _arrived_by(store, name, point.moment, said, settings)
+        return _of_batch(context, _committed_by(context.current, store, point.moment), said)
+    return _arrived_by(context, point.moment, said)
 
 
 def save_batch(
@@ -196,21 +208,14 @@ def _of_savepoint(
     )
 
 
-def _of_batch(
-    store: Store, query: str, batch_id: int, said: tuple[str, ...], settings: Settings
-) -> ResolvedTarget:
-    generation = store.generations.current(query)
+def _of_batch(context: QueryContext, batch_id: int, said: tuple[str, ...]) -> ResolvedTarget:
+    generation = context.current
     files = read_cut(Location.of(generation.checkpoint), batch_id)
-    saved = [
-        one
-        for one in history(store, query)
-        if one.generation == generation.generation and one.cut.batch_id == batch_id
-    ]
-    if saved:
-        return _of_savepoint(saved[0], said)
-    bound = settings.queries.get(query)
+    for one in context.history:
+        if (one.generation, one.cut.batch_id) == (generation.generation, batch_id):
+            return _of_savepoint(one, said)
     return ResolvedTarget(
-        query=query,
+        query=context.query,
         words=said,
         savepoint_id=new_id("sp", utc_now()),
         is_saved=False,
@@ -218,7 +223,7 @@ def _of_batch(
         batch_id=batch_id,
         offsets=files.cut.offsets,
         outputs=output_versions.outputs_of(
-            query, generation.generation, files, output_uris(store, query, settings), bound
+            context.query, generation.generation, files, context.output_uris, context.bound
         ),
         topics={},
     )
@@ -248,16 +253,15 @@ def _committed_by(generation: Generation, store: Store, moment: datetime) -> int
     )
 
 
-def _arrived_by(
-    store: Store, query: str, moment: datetime, said: tuple[str, ...], settings: Settings
-) -> ResolvedTarget:
-    known = history(store, query)
-    if known and all(table_position.parse(one) for one in known[0].cut.offsets):
-        return _committed_to_tables(query, known, moment, said, settings)
+def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) -> ResolvedTarget:
+    query, settings = context.query, context.settings
+    newest = context.history[:1]
+    if newest and all(table_position.parse(one) for one in newest[0].cut.offsets):
+        return _committed_to_tables(context, moment, said)
     there = availability.at_time(
-        _topics(query, known), moment, settings.kafka, archives_of(settings, query)
+        _topics(query, context.history), moment, settings.kafka, archives_of(settings, query)
     )
-    for savepoint in known:
+    for savepoint in context.history:
         read = _read(savepoint)
         if _is_before(read, there):
             return _of_savepoint(savepoint, said, None if read == there else kafka_position(there))
@@ -290,14 +294,10 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
 
 
 def _committed_to_tables(
-    query: str,
-    known: Sequence[Savepoint],
-    moment: datetime,
-    said: tuple[str, ...],
-    settings: Settings,
+    context: QueryContext, moment: datetime, said: tuple[str, ...]
 ) -> ResolvedTarget:
     """Find the savepoint of a query that reads tables from which their versions can be reached."""
-    bound = settings.queries.get(query)
+    query, bound = context.query, context.bound
     if bound is None or not bound.tables:
         raise UsageError(
             f"{query} reads tables, and where they are is not known, so neither is which versions "
@@ -309,7 +309,7 @@ def _committed_to_tables(
     tables = [delta_versions.read(uri) for uri in sorted(set(bound.tables.values()))]
     there = {one.table_id: table_position.after(one.table_id, one.before(moment)) for one in tables}
     end = TableEnd(there, tables)
-    for savepoint in known:
+    for savepoint in context.history:
         read = list(map(table_position.parse, savepoint.cut.offsets))
         if {one and one.table_id for one in read} != there.keys():
             continue

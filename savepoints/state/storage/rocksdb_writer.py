@@ -85,6 +85,8 @@ def write_state(
     ensure_callback_server_started(private_api.gateway(spark))  # type: ignore[no-untyped-call]
     function = _Replacement(spark, rows)
     java_session = private_api.java_session(spark)
+    # It reads and writes the same batch of one directory. It only allows that when the directory to
+    # read from is named, so it is named twice; nothing is read there, see `_Replacement`.
     some, none = jvm.scala.Some, getattr(getattr(jvm.scala, "None$"), "MODULE$")
     rewriter = jvm.org.apache.spark.sql.execution.streaming.state.StateRewriter(
         java_session,
@@ -101,7 +103,7 @@ def write_state(
     except Py4JJavaError as error:
         if isinstance(function.failure, SavepointsError):
             raise function.failure from None
-        # A Python exception in the function reaches us only as a generic Java one.
+        # Py4J turns a Python exception into a generic Java one, so the function keeps its own.
         cause = function.failure or _root_cause(error.java_exception)
         raise SavepointsError(
             f"Spark could not write the state of {checkpoint}: {cause}",

@@ -135,6 +135,7 @@ class Lease:
         self._etag = etag
         self._lost: str | None = None
         self._stop = threading.Event()
+        # `_keep` renews beside the verb, and each write needs the tag of the one before it.
         self._mutex = threading.Lock()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
@@ -184,6 +185,7 @@ class Lease:
 
     def release(self) -> None:
         """Give the lease up, unless somebody else has it by now."""
+        # The thread first: a renewal after the release would find the lease changed, and say lost.
         self._stop.set()
         self._thread.join()
         with self._mutex:
@@ -314,6 +316,8 @@ def _new(query: str, verb: str) -> LeaseRecord:
 
 
 def _take(root: Location, path: str, query: str, verb: str) -> Lease:
+    # Created, judged, replaced: no step can overwrite what this process has not read, so of two
+    # that find the lease free one gets it and the other is told who has it.
     record = _new(query, verb)
     try:
         return Lease(root, path, record, root.create(path, record.to_bytes()))

@@ -16,6 +16,7 @@ from savepoints.local import LocalWorld
 from savepoints.operations.fork import fork
 from savepoints.operations.inspect import availability, estimate
 from savepoints.operations.rollback import rollback, target
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.sources.archive import progress
 from savepoints.sources.archive.progress import Arrival
 from savepoints.sources.kafka import topics
@@ -130,10 +131,8 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     assert left.backlog_records == 11
     assert any(told in one for one in left.findings)
     at = target.AtTime(saved.cut.committed_at)
-    assert (
-        target.resolve(query.store, at, query=QUERY, settings=query.settings).savepoint_id
-        == saved.id
-    )
+    context = QueryContext.open(query.store, QUERY, query.settings)
+    assert target.resolve(context, at).savepoint_id == saved.id
 
 
 def test_trap_a_hole_between_archive_and_kafka_is_read_over(query: Query, broker: Broker) -> None:

@@ -15,6 +15,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint, utc_now
 from savepoints.operations.rollback import rollback, target
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import (
     AtBatch,
     AtTime,
@@ -53,7 +54,7 @@ def committed(store: Store, place: Location) -> None:
 
 
 def find(store: Store, point: Point) -> ResolvedTarget:
-    return target.resolve(store, point, query=QUERY, settings=Settings())
+    return target.resolve(QueryContext.open(store, QUERY, Settings()), point)
 
 
 def back(store: Store, live: Location, point: str | Point, number: int) -> str:
