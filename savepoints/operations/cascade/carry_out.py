@@ -106,8 +106,9 @@ def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Non
     followed = _followed(plan, store)
     if followed is not None and followed.state != "undone":
         raise UnfinishedOperationError(
-            f"{plan.query} reads {plan.follows.table}, which the merge {followed.id} has corrected",
-            hint=f"finish it: savepoints operations resume {plan.operation_id}",
+            f"the merge {followed.id} has corrected {plan.follows.table}, so {plan.query}, which "
+            "reads it, can no longer be left as it is",
+            hint=f"finish this operation: savepoints operations resume {plan.operation_id}",
             operation=plan.operation_id,
         )
 

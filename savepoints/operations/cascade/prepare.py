@@ -273,11 +273,11 @@ def _prove(
             differing.append(f"{found.missing + found.extra} rows of {one.name}{sample}")
     if differing:
         raise CheckFailedError(
-            f"{reader.query} cannot take over the correction exactly: a replay of the rows that it "
-            f"has read of {reader.table} differs from what it has: {' and '.join(differing)}",
-            hint="nothing was changed; the program may depend on the order of arrival, on batches "
-            "or on rows that were late; merge without it (--downstream none) and rebuild it from "
-            "its table",
+            f"{reader.query} cannot take over the correction exactly: replaying what it has read "
+            f"from {reader.table} does not reproduce {' and '.join(differing)}",
+            hint="nothing was changed; the program may depend on the order of arrival, on where "
+            "batches end, or on late rows; merge without it (--downstream none), then rebuild it "
+            "from its table",
             query=reader.query,
             checks=differing,
         )

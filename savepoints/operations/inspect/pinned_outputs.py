@@ -9,6 +9,7 @@ from savepoints.operations.inspect.findings import Finding
 from savepoints.outputs.delta import retention
 from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.delta.retention import Lifetime
+from savepoints.texts import count_text
 
 
 def check_outputs(savepoint: Savepoint) -> tuple[list[Finding], tuple[Lifetime, ...]]:
@@ -23,10 +24,9 @@ def _look_at(output: OutputVersion) -> tuple[list[Finding], Lifetime | None]:
     try:
         gone = unreadable_files(output)
         if gone:
-            problem = (
-                f"version {output.version} of {output.uri} lacks {len(gone)} files, for example "
-            )
-            return [Finding("warning", what, problem + gone[0])], None
+            problem = f"version {output.version} of {output.uri} is missing "
+            problem += f"{count_text(len(gone), 'file')}, for example {gone[0]}"
+            return [Finding("warning", what, problem)], None
         known = retention.of_output(output)
     except SavepointsError as error:
         return [Finding("warning", what, error.message)], None

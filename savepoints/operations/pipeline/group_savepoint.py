@@ -167,7 +167,8 @@ def _fitting(
         if not ahead:
             return saved
         progress(
-            f"waiting for {name} to commit what a reader has read after batch {saved.cut.batch_id}"
+            f"waiting for {name} to commit the batch after {saved.cut.batch_id}: a reader already "
+            "has rows of it"
         )
         while _committed(saving) <= saved.cut.batch_id:
             if time.monotonic() > deadline:

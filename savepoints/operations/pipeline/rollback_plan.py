@@ -156,9 +156,9 @@ def undo_plan(store: Store, operation: Operation, *, stopped: bool = False) -> P
     store = store.snapshot()
     if operation.plan["undoes"]:
         raise UsageError(
-            f"the last pipeline rollback of {operation.query} was an undo, {operation.id}",
-            hint="to go back to before it, name its safety savepoint: savepoints list --query "
-            f"{operation.query}",
+            f"the last pipeline rollback of {operation.query}, {operation.id}, was an undo",
+            hint="to undo that, roll back to its safety savepoint, which is in: savepoints list "
+            f"--query {operation.query}",
             operation=operation.id,
         )
     _refuse_followed(store, operation)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import IncompatibleError, SeveralRowsError
 from savepoints.outputs.delta.write import Mode
 from savepoints.spark.columns import quoted
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,8 +68,8 @@ def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
     alike = rows.groupBy(*map(quoted, key), REPLAY_BATCH).count().where("count > 1")
     if doubled := alike.count():
         raise SeveralRowsError(
-            f"for {doubled} keys the replay wrote several rows of {uri} in one slice: which one "
-            "is the last is unknown",
+            f"for {count_text(doubled, 'key')}, the replay wrote several rows to {uri} in the same "
+            "batch, so which one is the last is unknown",
             hint="give the output a key that is unique for each row",
             uri=uri,
             key=list(key),

@@ -128,8 +128,8 @@ def read(uri: str, version: int) -> Snapshot:
         before = [] if saved is None else list(_of_checkpoint(log, saved.names))
     except FileNotFoundError as gone:
         raise NotAlignedError(
-            f"the log of {uri} no longer shows what is in version {version}: {gone} is missing",
-            hint="it may have been removed by Delta's retention; see delta.logRetentionDuration",
+            f"version {version} of {uri} can no longer be read from its log: {gone} is missing",
+            hint="Delta's log retention may have deleted it; see delta.logRetentionDuration",
             uri=uri,
             version=version,
         ) from None

@@ -23,6 +23,7 @@ from savepoints.io import Location, in_parallel
 from savepoints.model import OutputVersion, utc_now
 from savepoints.outputs.delta import batch_version, snapshot
 from savepoints.outputs.delta.snapshot import Action, FileAt, Snapshot, file_at, vector_at
+from savepoints.texts import count_text
 from savepoints.uri import Uri
 
 CopyMode = Literal["copy", "clone"]
@@ -212,10 +213,9 @@ def _require_known(there: Snapshot, uri: str) -> None:
 def _require_files(there: Snapshot, output: OutputVersion) -> None:
     if lost := snapshot.missing_files(there, Location.of(output.uri)):
         raise NotAlignedError(
-            f"version {output.version} of {output.uri} lacks {len(lost)} files, for example "
-            f"{lost[0]}",
-            hint="they were removed, by VACUUM or by hand; fork from a newer savepoint: "
-            "savepoints list",
+            f"version {output.version} of {output.uri} is missing "
+            f"{count_text(len(lost), 'file')}, for example {lost[0]}",
+            hint="VACUUM or a person deleted them; fork from a newer savepoint: savepoints list",
             uri=output.uri,
             files=lost,
         )

@@ -24,6 +24,7 @@ from savepoints.outputs.rewind import rewind_commit, shared_table, spark_commit
 from savepoints.outputs.rewind.plan_text import kept, notes, reader_notes, what
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.spark import delta_transaction
+from savepoints.texts import count_text
 
 __all__ = [
     "BEFORE_FIRST_BATCH",
@@ -310,9 +311,9 @@ def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
 def _refuse_unreadable(output: OutputVersion) -> None:
     if gone := unreadable_files(output):
         raise NotAlignedError(
-            f"version {output.version} of {output.uri} lacks {len(gone)} files, for example "
-            f"{gone[0]}",
-            hint=f"they were removed, by VACUUM or by hand; {LEAVE_OUTPUTS}",
+            f"version {output.version} of {output.uri} is missing "
+            f"{count_text(len(gone), 'file')}, for example {gone[0]}",
+            hint=f"VACUUM or a person deleted them; {LEAVE_OUTPUTS}",
             uri=output.uri,
             files=gone,
         )

@@ -39,8 +39,7 @@ def check(uri: str, predicate: str, since: int, owner: str, app_ids: tuple[str, 
         versions = f"version {last}" if first == last else f"versions {first} to {last}"
         who = "the query wrote rows that do not match" if own else "others changed rows that match"
         raise NotAlignedError(
-            f"{predicate!r} does not separate the query's own rows in {uri}: in {versions} "
-            f"{who} it",
+            f"own_rows is {predicate!r}, but in {versions} of {uri} {who} it",
             hint=f"correct [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=uri,
             versions=[first, last],

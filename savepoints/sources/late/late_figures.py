@@ -52,6 +52,9 @@ class LateFigures:
     """What was dropped, in figures.
 
     Attributes:
+        events: The events.
+        entities: Entities that they are of.
+        operators: What each operator dropped.
         missed_seconds: How far behind the watermark the events were, or the ends of their windows:
             the middle, 90 %, 99 % and the most. So much longer the watermark would have to wait.
         hours: By the time of the events.

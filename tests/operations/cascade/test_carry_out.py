@@ -109,7 +109,9 @@ def test_none_is_undone_once_the_merge_is_done(local_store: Store) -> None:
     made = plan("silver", "bronze")
     merged(local_store)
     carry_out.announce(made, local_store)
-    with pytest.raises(UnfinishedOperationError, match=f"the merge {MERGE} has corrected"):
+    with pytest.raises(
+        UnfinishedOperationError, match=f"the merge {MERGE} has corrected .*can no longer"
+    ):
         unfinished.undo(local_store, made.operation_id)
 
 

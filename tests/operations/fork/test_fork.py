@@ -337,7 +337,7 @@ def test_a_version_that_vacuum_took_is_refused_before_anything_is_written(origin
     Path(old).unlink()
     before = contents(origin.place)
 
-    with pytest.raises(NotAlignedError, match="lacks 1 files"):
+    with pytest.raises(NotAlignedError, match="is missing 1 file, for example"):
         origin.plan()
     assert contents(origin.place) == before
 

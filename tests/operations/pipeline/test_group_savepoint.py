@@ -97,7 +97,7 @@ def test_a_batch_that_a_reader_has_read_is_waited_for(queries: Queries) -> None:
     group = taken(queries, progress=progress)
 
     assert [line for line in told if line.startswith("waiting")] == [
-        f"waiting for bronze to commit what a reader has read after batch {BATCH}"
+        f"waiting for bronze to commit the batch after {BATCH}: a reader already has rows of it"
     ]
     bronze = group.savepoints[-1]
     assert (bronze.cut.batch_id, bronze.outputs[0].version) == (BATCH + 1, BATCH + 1)

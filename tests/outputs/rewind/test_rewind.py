@@ -384,13 +384,11 @@ def test_the_hints_name_the_choice_of_rollback_and_that_of_reset(on_local: Locat
     another = dataclasses.replace(at_batch(uri, 1), table_id="another")
     with pytest.raises(NotAlignedError, match="is not the table") as made_anew:
         rewind.plan(another, "orders/", NEXT)
-    with pytest.raises(
-        NotAlignedError, match="does not separate the query's own rows in"
-    ) as undeclared:
+    with pytest.raises(NotAlignedError, match=r"^own_rows is .*, but in version") as undeclared:
         rewind.plan(at_batch(uri, 1), "orders/", NEXT, "n < 0")
     plan = at_batch(uri, 1)
     overwrite(uri)
-    with pytest.raises(NotAlignedError, match="lacks") as removed:
+    with pytest.raises(NotAlignedError, match=r"is missing [1-9]") as removed:
         rewind.plan(plan, "orders/", NEXT)
 
     for refused in (made_anew, undeclared, removed):
