@@ -111,7 +111,9 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         )
     batch = _choose(committed_batches(by_path.values()), batch_id, checkpoint)
     query_id = read_query_id(checkpoint)
-    offsets, commit = _read_logs(checkpoint, batch)
+    offsets_path, commit_path = f"offsets/{batch}", f"commits/{batch}"
+    offsets = offset_log.parse(checkpoint.get(offsets_path), offsets_path)
+    commit = commit_log.parse(checkpoint.get(commit_path), commit_path)
     provider = offsets.provider or operators.HDFS_PROVIDER
     metadata = _operator_metadata(by_path, batch)
     directories = state_files.store_directories(by_path)
@@ -298,11 +300,3 @@ def _choose(committed: list[int], wanted: int | None, checkpoint: Location) -> i
             last=committed[-1],
         )
     return wanted
-
-
-def _read_logs(checkpoint: Location, batch: int) -> tuple[OffsetLogEntry, CommitLogEntry]:
-    offsets_path, commit_path = f"offsets/{batch}", f"commits/{batch}"
-    return (
-        offset_log.parse(checkpoint.get(offsets_path), offsets_path),
-        commit_log.parse(checkpoint.get(commit_path), commit_path),
-    )

@@ -66,7 +66,11 @@ class Log:
 
 def log(facts: StoreFacts) -> Log:
     """List operations and events, the newest first; all that are unfinished."""
-    operations = [one for one in facts.operations if _is_shown(facts, one)]
+    operations = [
+        one
+        for one in facts.operations
+        if one.state == "unfinished" or facts.shows(parse_rfc3339(one.begun_at))
+    ]
     kept = [
         one
         for at, one in enumerate(operations)
@@ -90,10 +94,6 @@ def log(facts: StoreFacts) -> Log:
         ),
         max(0, len(events) - MOST_EVENTS),
     )
-
-
-def _is_shown(facts: StoreFacts, one: Operation) -> bool:
-    return one.state == "unfinished" or facts.shows(parse_rfc3339(one.begun_at))
 
 
 def _operation(one: Operation) -> OperationRow:

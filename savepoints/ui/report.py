@@ -124,7 +124,10 @@ def render(comparison: Comparison, now: datetime, again: str) -> str:
         headlines=_HEADLINES,
         comparison=comparison,
         baseline=comparison.variants[0],
-        metrics=[_metric_chart(comparison, name) for name in comparison.variants[0].metrics],
+        metrics=[
+            _against_baseline(name, [(one.query, one.metrics[name]) for one in comparison.variants])
+            for name in comparison.variants[0].metrics
+        ],
         costs=list(_cost_charts(comparison.variants)),
         offsets=[
             (topic, part, offset)
@@ -217,10 +220,6 @@ def _change(share: float | None) -> str:
 def _unit(column: str, unit: str | None) -> str:
     """Name a column with its unit, if its differences have one that is no plain number."""
     return f"{column} ({unit})" if unit == "seconds" else column
-
-
-def _metric_chart(comparison: Comparison, name: str) -> Chart:
-    return _against_baseline(name, [(one.query, one.metrics[name]) for one in comparison.variants])
 
 
 def _column_chart(pair: QueryPair, at: int) -> Chart:

@@ -132,7 +132,8 @@ def timeline(facts: StoreFacts, family: Sequence[str]) -> Timeline | None:
     marks = [*_savepoint_marks(drawn, shown, axis), *_other_marks(mine, drawn, axis)]
     gaps = list(downtimes(mine, drawn))
     return Timeline(
-        title=f"Timeline of {family[0]}" + (f" and {_forks(family)}" if family[1:] else ""),
+        title=f"Timeline of {family[0]}"
+        + (f" and {count_text(len(family) - 1, 'fork')}" if family[1:] else ""),
         summary=_summary(drawn, shown, gaps),
         height=_TOP + _ROW * len(drawn) + _BOTTOM,
         axis_y=_TOP - 16,
@@ -191,10 +192,6 @@ def merge_title(one: Merge) -> str:
 
 def _y(row: int) -> float:
     return _TOP + _ROW * row + _ROW / 2 + 4
-
-
-def _forks(family: Sequence[str]) -> str:
-    return count_text(len(family) - 1, "fork")
 
 
 def _summary(drawn: Sequence[Lane], shown: Sequence[Savepoint], gaps: Sequence[Downtime]) -> str:

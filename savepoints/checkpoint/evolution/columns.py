@@ -23,7 +23,6 @@ from savepoints.checkpoint.evolution.findings import (
     addresses,
     kind_of,
 )
-from savepoints.checkpoint.evolution.renames import Rename
 from savepoints.checkpoint.state.schema import SparkType, StateField, exact_text, type_text
 
 _WHOLE = ("byte", "short", "integer", "long")
@@ -66,7 +65,9 @@ def compare_keys(
     old_names, new_names = [one.name for one in was], [one.name for one in now]
     if old_names != new_names and sorted(old_names) == sorted(new_names):
         text = f"the key was {_listed(was)} and is now {_listed(now)}: its columns changed places"
-        found.used += [one for one in words.renames if _is_of(one, names_was, names_now)]
+        found.used += [
+            one for one in words.renames if one.old in names_was and one.new in names_now
+        ]
         found.reasons.append(Reason("incompatible", f"{prefix}key", text, _KEYS))
         return found
     for position, (old, new) in enumerate(zip(was, now, strict=True)):
@@ -265,10 +266,6 @@ def _new_column(
     reason = f"it is new: for state from the savepoint it {text}"
     found.reasons.append(Reason("needs_migration", place, reason))
     return Column(address, one, None, start=start)
-
-
-def _is_of(one: Rename, was: Sequence[str], now: Sequence[str]) -> bool:
-    return one.old in was and one.new in now
 
 
 def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words) -> ColumnFindings:

@@ -11,7 +11,7 @@ from savepoints.io import Location, in_parallel
 from savepoints.model import Generation, Savepoint, is_id
 from savepoints.operations.check import histories
 from savepoints.operations.inspect import verification
-from savepoints.operations.inspect.findings import Finding, Seen
+from savepoints.operations.inspect.findings import Seen
 from savepoints.operations.maintain import gc
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
@@ -46,7 +46,12 @@ def check_contents(store: Store) -> list[Seen]:
         for table in [one.name.partition("/")[0]]
     }
     rows = _unread("catalog", unfit) or _catalog_rows(store)
-    seen = [] if store.exists() else [_no_store(store)]
+    seen = []
+    if not store.exists():
+        what = f"there is no store at {store.root} yet"
+        seen.append(
+            Seen("store", "warning", what, f"create it: savepoints init --store {store.root}")
+        )
     seen += [rows] if isinstance(rows, Seen) else _catalog(store, rows)
     seen += [one] if (one := _unread("generations", unfit)) else _generations(store)
     seen.append(_unread("events", unfit) or _events(store))
@@ -58,11 +63,6 @@ def check_contents(store: Store) -> list[Seen]:
     if not isinstance(rows, Seen):
         seen += _leftovers(store, {one.name for one in seen})
     return seen
-
-
-def _no_store(store: Store) -> Seen:
-    what = f"there is no store at {store.root} yet"
-    return Seen("store", "warning", what, f"create it: savepoints init --store {store.root}")
 
 
 def _unread(table: str, unfit: Mapping[str, str]) -> Seen | None:
@@ -124,17 +124,14 @@ def _compare(store: Store, row: Savepoint, found: Directory | None) -> list[Seen
         advice = f"restore another savepoint; to remove rows that have no manifest: {_REBUILD}"
         return [Seen(manifest_path(row.id), "broken", f"{row.id} {problem}", advice)]
     seen = [
-        _seen(one) for one in verification.compare_with_catalog(store.root, row, found.manifest)
+        Seen(one.what, one.grade, one.problem, f"rebuild the row: {_REBUILD}")
+        for one in verification.compare_with_catalog(store.root, row, found.manifest)
     ]
     if row.state == "broken":
         what = f"is broken: {row.state_reason}"
         advice = f"restore another savepoint; to check this one again: savepoints verify {row.id}"
         seen.append(Seen(row.id, "warning", what, advice))
     return seen
-
-
-def _seen(finding: Finding) -> Seen:
-    return Seen(finding.what, finding.grade, finding.problem, f"rebuild the row: {_REBUILD}")
 
 
 def _repeated(table: str, keys: Iterable[object]) -> list[Seen]:

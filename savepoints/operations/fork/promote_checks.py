@@ -60,7 +60,10 @@ def run_checks(
     own = measure(spark, tables, _as_figures(settings.promote.checks))
     found = [
         *_of_rows(rows, [one.name for one in theirs], settings.promote),
-        *(_of_sql(name, figure) for name, figure in own.items()),
+        *(
+            Check(name, figure == 1, "true" if figure == 1 else "false")
+            for name, figure in own.items()
+        ),
         _of_lag(live, settings),
     ]
     if settings.promote.compare:
@@ -98,10 +101,6 @@ def _as_figures(checks: Mapping[str, str]) -> dict[str, str]:
         f"{sql.strip().rstrip(';')}\n) AS checked(passed)"
         for name, sql in checks.items()
     }
-
-
-def _of_sql(name: str, figure: Figure) -> Check:
-    return Check(name, figure == 1, "true" if figure == 1 else "false")
 
 
 def _of_lag(live: Generation, settings: Settings) -> Check:

@@ -98,7 +98,8 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     target = Store.at(destination)
     _refuse_nested(store.root, target.root)
     stored = _whole(store, savepoint)
-    there = {info.path: info.size for home in _homes(savepoint) for info in target.root.list(home)}
+    homes = manifest.directory(savepoint.id), f"files/{savepoint.query_id}"
+    there = {info.path: info.size for home in homes for info in target.root.list(home)}
     present = [file for file in stored.files if there.get(file.stored_at) == file.size]
     missing = sum(file.size for file in stored.files if file not in present)
     known = target.catalog.all()
@@ -282,10 +283,6 @@ def _refuse_nested(source: Location, target: Location) -> None:
             f"one of {target} and {source} contains the other",
             hint="use the root of a different store",
         )
-
-
-def _homes(savepoint: Savepoint) -> tuple[str, str]:
-    return manifest.directory(savepoint.id), f"files/{savepoint.query_id}"
 
 
 def _labels(savepoint: Savepoint, known: Sequence[Savepoint]) -> tuple[Labels, tuple[str, ...]]:

@@ -57,7 +57,10 @@ def groups(store: Store, query: str) -> tuple[Group, ...]:
         for tag, mine in tagged.items()
         if len(mine) > 1 or tag.startswith(GROUP_TAG)
     ]
-    return tuple(sorted(found, key=_newest, reverse=True))
+    # By the youngest of its savepoints, since one may have been added later.
+    return tuple(
+        sorted(found, key=lambda one: max(it.created_at for it in one.savepoints), reverse=True)
+    )
 
 
 def plan_copy(store: Store, query: str, destination: str, *, name: str) -> GroupCopyPlan:
@@ -106,7 +109,3 @@ def _group(tag: str, tagged: dict[str, Savepoint], members: Sequence[str]) -> Gr
     savepoints = tuple(tagged[one] for one in members if one in tagged)
     missing = tuple(one for one in members if one not in tagged)
     return Group(tag, savepoints, group_check.reads(savepoints, savepoints), missing)
-
-
-def _newest(group: Group) -> datetime:
-    return max(one.created_at for one in group.savepoints)

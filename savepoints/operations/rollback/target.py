@@ -262,7 +262,7 @@ def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) 
         _topics(query, context.history), moment, settings.kafka, archives_of(settings, query)
     )
     for savepoint in context.history:
-        read = _read(savepoint)
+        read = merge(kafka_offsets(one) or {} for one in savepoint.cut.offsets)
         if _is_before(read, there):
             return _of_savepoint(savepoint, said, None if read == there else kafka_position(there))
     raise SavepointNotFoundError(
@@ -324,11 +324,6 @@ def _committed_to_tables(
         hint=f"list them: savepoints list --query {query}; or begin again with a new query",
         query=query,
     )
-
-
-def _read(savepoint: Savepoint) -> KafkaOffsets:
-    """Return where a savepoint goes on, for all its sources together."""
-    return merge(kafka_offsets(one) or {} for one in savepoint.cut.offsets)
 
 
 def _is_before(read: KafkaOffsets, there: KafkaOffsets) -> bool:

@@ -129,13 +129,19 @@ def _opened(
         import confluent_kafka
         import confluent_kafka.admin
     except ImportError:
-        raise _missing() from None
+        raise MissingExtraError(
+            "the query reads from Kafka, but the Kafka client is not installed",
+            hint=f"pip install 'savepoints[kafka]'{_OR}",
+        ) from None
     try:
         # Without a logger it writes to stderr itself, including the servers.
         given = security.for_client(settings.options)
         return kind(confluent_kafka)({**servers, **options, **given}, logger=_LOG)
     except confluent_kafka.KafkaException as error:
-        raise _unfit(error) from None
+        raise EnvironmentUnfitError(
+            f"Kafka's client rejects its options: {error.args[0].str()}",
+            hint="correct [kafka.options]",
+        ) from None
 
 
 def _servers(settings: KafkaSettings) -> KafkaOptions:
@@ -145,16 +151,3 @@ def _servers(settings: KafkaSettings) -> KafkaOptions:
             hint=f"set SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
         )
     return {"bootstrap.servers": settings.bootstrap_servers}
-
-
-def _missing() -> MissingExtraError:
-    return MissingExtraError(
-        "the query reads from Kafka, but the Kafka client is not installed",
-        hint=f"pip install 'savepoints[kafka]'{_OR}",
-    )
-
-
-def _unfit(error: Exception) -> EnvironmentUnfitError:
-    return EnvironmentUnfitError(
-        f"Kafka's client rejects its options: {error.args[0].str()}", hint="correct [kafka.options]"
-    )

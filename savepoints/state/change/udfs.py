@@ -58,7 +58,10 @@ def encoder(fields: Sequence[StateField], where: str) -> Columnwise:
         values: Any = found.filter(there)
         given = iter(range(values.type.num_fields))
         parts = [
-            pa.nulls(len(values)) if one.type == "void" else _cast(values.field(next(given)), form)
+            pa.nulls(len(values))
+            if one.type == "void"
+            # Restores names and nullability of nested fields; values are unchanged.
+            else column_transforms.exactly(values.field(next(given)), form.type)
             for one, form in zip(fields, arrow, strict=True)
         ]
         encoded = encode(parts, fields, where)
@@ -66,11 +69,6 @@ def encoder(fields: Sequence[StateField], where: str) -> Columnwise:
 
     made = arrow_udf(encode_values, "binary", ArrowUDFType.SCALAR)
     return cast("Columnwise", made)
-
-
-def _cast(column: Any, form: pa.Field[Any]) -> Any:  # noqa: ANN401  (pyarrow's own are)
-    """Restore names and nullability of nested fields; values are unchanged."""
-    return column_transforms.exactly(column, form.type)
 
 
 def changer(function: RowFunction, frozen: frozenset[str], value_type: DataType) -> Columnwise:
