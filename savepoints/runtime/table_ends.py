@@ -60,8 +60,8 @@ def _at_version(
 ) -> dict[str, TablePosition]:
     if len(tables) != 1:
         raise UsageError(
-            f"{query} reads {len(tables)} tables ({_listed(tables)}), each with versions of its "
-            "own",
+            f"{query} reads {len(tables)} tables ({_listed(tables)}), so one version does not say "
+            "where to end",
             hint="use --until latest, a time, or a savepoint",
             query=query,
         )

@@ -137,7 +137,7 @@ def _prepare(
     )
     cut = place / CUT
     export.mount(work.store.manifest(proof.id), work.store, cut)
-    work.progress(f"{reader.query}: replaying what it has read of {entities.count()} entities")
+    work.progress(f"{reader.query}: replaying what it has read about {entities.count()} entities")
     _prove(work, proof, cut, before, entities.unionByName(controls))
     work.progress(f"{reader.query}: replaying them as corrected")
     after = replay(

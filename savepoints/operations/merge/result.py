@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from savepoints.operations.merge.plan import AppendingPlan, MergePlan, MergingPlan
 from savepoints.operations.rollback.generation_change import Moved
@@ -31,10 +31,10 @@ class Merged(MergeCounts):
     operation_id: str
     query: str
     generation: int
-    checkpoint: str | None
-    safety_id: str | None
-    outputs: dict[str, int]
-    pause_seconds: float | None
+    checkpoint: str | None = None
+    safety_id: str | None = None
+    outputs: dict[str, int] = field(default_factory=dict)
+    pause_seconds: float | None = None
     seconds: float
     merged_by: str | None = None
 
@@ -45,12 +45,8 @@ def nothing(plan: MergePlan, started: float) -> Merged:
         operation_id=plan.operation_id,
         query=plan.query,
         generation=plan.generation,
-        checkpoint=None,
-        safety_id=None,
         known=plan.known,
         policy=plan.policy,
-        outputs={},
-        pause_seconds=None,
         seconds=time.monotonic() - started,
         merged_by=plan.merged_by,
     )
@@ -62,11 +58,7 @@ def appended(begun: AppendingPlan, started: float) -> Merged:
         operation_id=begun.operation_id,
         query=begun.query,
         generation=begun.generation,
-        checkpoint=None,
-        safety_id=None,
         **begun.facts.counts(),
-        outputs={},
-        pause_seconds=None,
         seconds=time.monotonic() - started,
     )
 

@@ -99,8 +99,8 @@ def _fitting(
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
     raise NotAlignedError(
         f"no savepoint of {query} fits {where}: {'; '.join(problems[-1:]) or 'it has none'}",
-        hint=f"choose a later savepoint: savepoints list --query {held[0].query}; or one group: "
-        f"savepoints pipeline create {query} --tag NAME, before the next time",
+        hint=f"choose a later savepoint: savepoints list --query {held[0].query}; next time, "
+        f"save them as a group first: savepoints pipeline create {query} --tag NAME",
         query=query,
     )
 

@@ -157,7 +157,7 @@ def undo_plan(store: Store, operation: Operation, *, stopped: bool = False) -> P
     if operation.plan["undoes"]:
         raise UsageError(
             f"the last pipeline rollback of {operation.query}, {operation.id}, was an undo",
-            hint="to undo that, roll back to its safety savepoint, which is in: savepoints list "
+            hint="to undo that, roll back to its safety savepoint; find it with: savepoints list "
             f"--query {operation.query}",
             operation=operation.id,
         )

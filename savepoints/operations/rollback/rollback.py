@@ -89,15 +89,15 @@ class _Asked:
     """How to go back, besides where to; see `plan`."""
 
     checkpoint: str | None
-    form: Form | None
-    sources: Starts | None
-    application: str | None
-    outputs_are: Literal["rewound", "kept"]
     check_source: bool
     save_present: bool
-    even_broken: bool
-    accept_unreplayable: bool
     stopped: bool
+    form: Form | None = None
+    sources: Starts | None = None
+    application: str | None = None
+    outputs_are: Literal["rewound", "kept"] = "rewound"
+    even_broken: bool = False
+    accept_unreplayable: bool = False
 
 
 # What a plan has of that; an interrupted rollback is not finished with anything else.
@@ -200,10 +200,11 @@ def plan_one(
     store = store.snapshot()
     settings = bindings.complete(store)
     asked = _Asked(
-        checkpoint=to and str(Location.of(to)), form=None, sources=None, application=None,
-        outputs_are="rewound", check_source=check_source, save_present=save_present,
-        even_broken=False, accept_unreplayable=False, stopped=stopped,
-    )  # fmt: skip
+        checkpoint=to and str(Location.of(to)),
+        check_source=check_source,
+        save_present=save_present,
+        stopped=stopped,
+    )
     context = QueryContext.open(store, query, settings)
     return _plan(context, rollback_target.resolve(context, Named(savepoint_id)), asked)
 
