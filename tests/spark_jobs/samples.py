@@ -83,6 +83,33 @@ def readings(seed: int, size: int) -> pd.DataFrame:
     )
 
 
+def commands(seed: int, size: int) -> pd.DataFrame:
+    """Commands for three accounts in ten minutes, by writers of which some read old versions."""
+    chance = random.Random(seed)
+    sent = sorted(
+        (_at_ms(chance, timedelta(minutes=10)), f"e-{number:04d}") for number in range(size)
+    )
+    versions, cents = [0, 0, 0], [0, 0, 0]
+    found: list[dict[str, object]] = []
+    for at_ms, event_id in sent:
+        account, amount = chance.randrange(3), chance.randrange(-400, 400)
+        expected = max(0, versions[account] - chance.choice([0, 0, 0, 0, 1, 2, -1]))
+        found.append(
+            {
+                "event_id": event_id,
+                "account_id": f"account-{account}",
+                "at_ms": at_ms,
+                "expected_version": expected,
+                "amount_cents": amount,
+            }
+        )
+        if expected == versions[account] and cents[account] + amount >= 0:
+            versions[account] += 1
+            cents[account] += amount
+    chance.shuffle(found)
+    return _frame(found)
+
+
 def arriving(events: pd.DataFrame, lateness: timedelta, seed: int) -> pd.DataFrame:
     """Return events in an order in which none is later than that."""
     chance = random.Random(seed)
@@ -97,4 +124,5 @@ SAMPLES: dict[str, Callable[[int, int], pd.DataFrame]] = {
     "order_sessions": activity,
     "login_sessions": logins,
     "sort_window": readings,
+    "accounts": commands,
 }

@@ -122,6 +122,9 @@ CASES = {
         in_json("sort_window"),
         truths.sort_window,
     ),
+    "accounts": Case(
+        "spark_jobs.accounts:app", timedelta(seconds=30), in_json("accounts"), truths.accounts
+    ),
     "order_months": Case("spark_jobs.order_months:app", timedelta(days=3), orders, months),
 }
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs import login_sessions, order_sessions, sort_window
+from spark_jobs import accounts, login_sessions, order_sessions, sort_window
 from tests.spark_jobs import samples, truths
 
 pytestmark = pytest.mark.drawn(4)
@@ -83,10 +83,25 @@ def _reading(key: str, kept: Any, new: list[dict[str, Any]], watermark_ms: int) 
     return (written + len(rows), pending), found, wake_ms
 
 
+def _command(key: str, kept: Any, new: list[dict[str, Any]], watermark_ms: int) -> Step:
+    account, waiting = kept or (accounts.Account(), [])
+    names = accounts.Command._fields
+    commands = [accounts.Command(*(one[name] for name in names)) for one in new]
+    account, pending, decisions, wake_ms = accounts.settle(
+        account, [*waiting, *commands], watermark_ms
+    )
+    frame = accounts.frame(key, decisions)
+    rows = [
+        (row.account_id, row.event_id, _time(row.at_ms), *row[4:]) for row in frame.itertuples()
+    ]
+    return (account, pending), rows, wake_ms
+
+
 CASES = {
     "order_sessions": Case("client_id", timedelta(minutes=10), _session, truths.order_sessions),
     "login_sessions": Case("user_id", timedelta(minutes=15), _login, truths.login_sessions),
     "sort_window": Case("device_id", timedelta(seconds=30), _reading, truths.sort_window),
+    "accounts": Case("account_id", timedelta(seconds=30), _command, truths.accounts),
 }
 
 

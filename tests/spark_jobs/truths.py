@@ -108,3 +108,31 @@ def sort_window(events: pd.DataFrame, watermark: pd.Timestamp) -> Rows:
     over = numbered[numbered["window_at"] + MINUTE < watermark]
     columns = ["device_id", "window_at", "place", "number", "at", "event_id", "reading"]
     return sorted(over[columns].itertuples(index=False, name=None), key=str)
+
+
+def accounts(events: pd.DataFrame, watermark: pd.Timestamp) -> Rows:
+    """Return what came of the commands that are decided, with a ledger of all that were accepted.
+
+    Args:
+        events: event_id, account_id, expected_version, amount_cents, at; in any order.
+        watermark: Commands that were sent before it are decided.
+
+    Returns:
+        account_id, event_id, at, expected_version, amount_cents, version, balance_cents, rejected.
+    """
+    events = events.drop_duplicates("event_id").sort_values(["at", "event_id"])
+    ledgers: dict[str, list[int]] = {}
+    found: Rows = []
+    for one in events[events["at"] < watermark].itertuples():
+        ledger = ledgers.setdefault(str(one.account_id), [])
+        amount = int(one.amount_cents)
+        if one.expected_version != len(ledger):
+            rejected = "conflict"
+        elif sum(ledger, amount) < 0:
+            rejected = "overdrawn"
+        else:
+            rejected = None
+            ledger.append(amount)
+        after = (len(ledger), sum(ledger), rejected)
+        found.append((one.account_id, one.event_id, one.at, one.expected_version, amount, *after))
+    return sorted(found, key=str)
