@@ -117,7 +117,8 @@ def command(
     the application combine the current state with what the late events alone produce.
 
     --dropped merges the events that the query has read already and Spark dropped as late. Each is
-    taken from where it arrived and put where it belongs, once.
+    taken from where it arrived and put where it belongs, once. Queries that read the tables of
+    QUERY do not get this correction: --downstream is for batches.
 
     Queries that read a table of QUERY do not notice a correction by themselves. With --downstream
     merge each of them is corrected, too, and those that read from it: what the correction touches

@@ -18,7 +18,7 @@ from savepoints.io import Location
 from savepoints.model import rfc3339, utc_now
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan
 from savepoints.operations.cascade.prepare import AFTER
-from savepoints.operations.merge import scratch, splice_checkpoint
+from savepoints.operations.merge import splice_checkpoint
 from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import Moved, NewCheckpoint, OwnStep, Work
 from savepoints.operations.run import pause_for_verb
@@ -28,7 +28,7 @@ from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, silent
 from savepoints.runtime import scratch_query
 from savepoints.sources.tables.events import ENTITY
-from savepoints.store import bindings
+from savepoints.store import bindings, scratch
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.locks.lease import Lease

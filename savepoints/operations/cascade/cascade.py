@@ -27,7 +27,7 @@ from savepoints.operations.cascade import readers as reading
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan
 from savepoints.operations.cascade.prepare import Change
 from savepoints.operations.cascade.readers import Reader
-from savepoints.operations.merge import apply, merge, scratch
+from savepoints.operations.merge import apply, merge
 from savepoints.operations.merge.merge import Merged
 from savepoints.operations.merge.plan import PAUSED_FOR, MergePlan, MergingPlan
 from savepoints.operations.merge.prepare import MergeRequest, Prepared
@@ -36,10 +36,11 @@ from savepoints.plan import Progress, Step, silent
 from savepoints.runtime import bounded
 from savepoints.runtime.archive_of import runner_of
 from savepoints.runtime.inputs import Inputs
-from savepoints.store import bindings
+from savepoints.store import bindings, scratch
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
+from savepoints.store.tables import merge_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,8 +174,21 @@ class _Through:
 def prepare(
     store: Store, request: MergeRequest, downstream: Downstream, *, progress: Progress = silent
 ) -> Prepared | MergePlan:
-    """Plan a merge, having refused readers that could not take it over; see `merge.prepare`."""
+    """Plan a merge, having refused readers that could not take it over; see `merge.prepare`.
+
+    Raises:
+        IncompatibleError: If a reader cannot take over corrections exactly, or what was dropped as
+            late is to be merged through readers.
+    """
     if downstream != "none":
+        if request.batch is None:
+            raise IncompatibleError(
+                f"--dropped cannot be combined with --downstream {downstream}: what was dropped as "
+                "late is merged into the query alone",
+                hint="merge it alone, which leaves queries that read its tables without the "
+                f"correction: savepoints merge {request.query} --dropped --downstream none",
+                query=request.query,
+            )
         if request.policy != "exact":
             raise IncompatibleError(
                 f"--policy {request.policy} cannot be merged through readers: only an exact merge "
@@ -196,9 +210,14 @@ def _with_readers(plan: MergePlan, store: Store, downstream: Downstream) -> Merg
         return plan
     names = reading.names(store, plan.query)
     if downstream == "none":
+        way_out = (
+            "--downstream cannot be combined with --dropped"
+            if plan.batch == merge_ledger.DROPPED
+            else "see --downstream"
+        )
         warnings = [
             f"{name} reads what {plan.query} writes, directly or not, and does not get the "
-            "correction: it fails at the commit, or reads late rows as new ones; see --downstream"
+            f"correction: it fails at the commit, or reads late rows as new ones; {way_out}"
             for name in names
         ]
         return replace(plan, warnings=(*plan.warnings, *warnings))

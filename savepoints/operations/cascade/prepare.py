@@ -24,7 +24,6 @@ from savepoints.model import Generation, Savepoint, new_id, utc_now
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
 from savepoints.operations.cascade.readers import Reader
 from savepoints.operations.cascade.table_replay import replay
-from savepoints.operations.merge import scratch
 from savepoints.operations.rollback import output_ids, safety_savepoint
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, export
@@ -38,7 +37,7 @@ from savepoints.runtime.replay import Replay
 from savepoints.sources.archive import sample_entities
 from savepoints.sources.tables import events
 from savepoints.sources.tables.events import ENTITY
-from savepoints.store import bindings
+from savepoints.store import bindings, scratch
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from savepoints.errors import LateBatchError, NotAlignedError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
-from savepoints.operations.merge import scratch
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.sources.archive import archive, sample_entities
 from savepoints.sources.late import batch
+from savepoints.store import scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,10 @@ from savepoints.errors import UnfinishedOperationError, UsageError
 from savepoints.io import Location
 from savepoints.model import kafka_offsets, lowest_offsets, rfc3339, utc_now
 from savepoints.observe.recorder import who
-from savepoints.operations.merge import scratch
 from savepoints.operations.merge.plan import APPEND, AppendingPlan
 from savepoints.plan import Progress
 from savepoints.sources.kafka import produce_late
-from savepoints.store import bindings
+from savepoints.store import bindings, scratch
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store

@@ -19,7 +19,7 @@ from savepoints.io import Location
 from savepoints.model import lowest_offsets, parse_rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge import functions as merge_functions
-from savepoints.operations.merge import scratch, splice_checkpoint
+from savepoints.operations.merge import splice_checkpoint
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import MergingPlan
 from savepoints.operations.rollback import generation_change
@@ -37,7 +37,7 @@ from savepoints.runtime.app import MergeFunctions
 from savepoints.runtime.replay import Live
 from savepoints.sources.archive import archive
 from savepoints.sources.late import affected_entities
-from savepoints.store import bindings
+from savepoints.store import bindings, scratch
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Merge

@@ -13,7 +13,6 @@ from savepoints.checkpoint.state.layout import Layout
 from savepoints.errors import IncompatibleError, NotAlignedError, OutputVersionGoneError
 from savepoints.io import Location, in_parallel
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
-from savepoints.operations.merge import scratch
 from savepoints.operations.merge.affected import Affected
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.savepoint import history
@@ -23,6 +22,7 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.late import affected_entities
 from savepoints.sources.late.affected_entities import BaseState
+from savepoints.store import scratch
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.tables.merge_ledger import MergePolicy

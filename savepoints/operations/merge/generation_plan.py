@@ -9,7 +9,6 @@ from datetime import datetime
 from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
 from savepoints.model import Generation, new_id, rfc3339, utc_now
-from savepoints.operations.merge import scratch
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import VERB, MergingPlan
 from savepoints.operations.rollback import output_ids, safety_savepoint
@@ -19,7 +18,7 @@ from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.plan import Step
 from savepoints.runtime.app import App
-from savepoints.store import bindings
+from savepoints.store import bindings, scratch
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import MergeFacts, MergePolicy
 

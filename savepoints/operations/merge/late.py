@@ -11,7 +11,7 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
 from savepoints.model import lowest_offsets, new_id, rfc3339, utc_now
 from savepoints.observe.recorder import recording
-from savepoints.operations.merge import dropped, scratch
+from savepoints.operations.merge import dropped
 from savepoints.operations.merge.dropped import Dropped
 from savepoints.operations.merge.live_query import LiveQuery, require_one_position
 from savepoints.plan import Progress, silent
@@ -19,7 +19,7 @@ from savepoints.runtime import app as apps
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.late import late_figures
 from savepoints.sources.late.late_figures import LateFigures
-from savepoints.store import bindings
+from savepoints.store import bindings, scratch
 from savepoints.store.root import Store
 
 VERB = "late"

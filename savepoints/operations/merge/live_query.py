@@ -11,10 +11,10 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_offsets, lowest_offsets
-from savepoints.operations.merge import lineage
-from savepoints.operations.merge.lineage import GenerationHistory, Reach
 from savepoints.runtime.inputs import Inputs
+from savepoints.store import lineage
 from savepoints.store.batch_log import Batch
+from savepoints.store.lineage import GenerationHistory, Reach
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Merge
 

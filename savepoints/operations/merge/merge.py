@@ -30,7 +30,6 @@ from savepoints.operations.merge import (
     generation_plan,
     replay_strategy,
     result,
-    scratch,
 )
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.entity_replay import MergeReplay
@@ -51,6 +50,7 @@ from savepoints.operations.run import pause, pause_for_verb
 from savepoints.operations.savepoint import create, export
 from savepoints.plan import Progress, silent
 from savepoints.sources.kafka import produce_late
+from savepoints.store import scratch
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import MergeFacts, ReplayStrategy

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
-from savepoints.operations.merge import scratch
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.plan import Progress
 from savepoints.runtime.replay import PARTITIONS, Live, Replay
-from savepoints.store import batch_log
+from savepoints.store import batch_log, scratch
 from savepoints.store.batch_log import Batch
 from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
 

@@ -18,10 +18,10 @@ from savepoints.checkpoint.small_files import Skeleton
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.io import Location, in_parallel
-from savepoints.operations.merge import scratch
 from savepoints.operations.rollback.generation_change import NewCheckpoint, TransitionPlan
 from savepoints.operations.savepoint import export, restore, restored_layout
 from savepoints.runtime.replay import Live
+from savepoints.store import scratch
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import pytest
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint
-from savepoints.operations.merge import lineage
-from savepoints.store import batch_log
+from savepoints.store import batch_log, lineage
 from tests import samples
 
 QUERY = "orders"
