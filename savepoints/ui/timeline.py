@@ -320,5 +320,8 @@ def _lost(facts: StoreFacts, shown: Sequence[Savepoint], axis: Axis) -> Band | N
     ]
     if not gone:
         return None
-    title = f"Up to {moment_text(max(gone))}: Kafka no longer has the records after these"
+    title = (
+        f"Savepoints up to {moment_text(max(gone))} cannot be restored: Kafka no longer has the "
+        "records that follow"
+    )
     return Band(_GUTTER, round(axis.x(max(gone)) - _GUTTER + 8, 1), title)

@@ -324,12 +324,14 @@ def test_a_table_that_does_not_answer_is_not_damaged(
     store = Store(on_s3)
     one, two = samples.savepoint(1), samples.savepoint(2)
     store.catalog.add(one)
+    # Files that cannot have the row are not opened to add it.
+    rows_are_read = (method, part) == ("GET", "part-")
 
     with (
         proxy.faults(always(fault, method, part)),
         pytest.raises(UnreachableError, match=f"{on_s3}/catalog") as refused,
     ):
-        store.catalog.add(two)
+        store.catalog.all() if rows_are_read else store.catalog.add(two)
 
     assert refused.value.retryable
     assert "\x1b" not in str(refused.value)

@@ -158,7 +158,7 @@ def test_trap_a_socket_cannot_be_read_again(spark: SparkSession, tmp_path: Path)
             query.stop()
 
     plan = create.plan(store, checkpoint=str(checkpoint), query="lines", forms=("native",))
-    assert "source 0 of lines only counts its records" in plan.warnings[0]
+    assert "lines cannot read its records again from source 0" in plan.warnings[0]
     create.execute(plan, store)
     to = str(tmp_path / "restored")
     saved = store.savepoint("latest", query="lines")

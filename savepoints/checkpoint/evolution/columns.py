@@ -171,7 +171,7 @@ def _kept_column(
     place = f"value column {address}"
     column = Column(address, now, source, was)
     if is_said and was.name != now.name:
-        text = f"it was called {was.name}: renamed, as --map says; its values are kept"
+        text = f"renamed from {was.name} (--map); its values are kept"
         found.reasons.append(Reason("compatible", place, text))
     if words.is_aggregate:
         found.add(_aggregated(now, address, is_said=is_said))
@@ -302,15 +302,14 @@ def _renamed_key(old: str, new: str, place: str, words: Words) -> ColumnFindings
     for one in words.renames:
         if (one.old, one.new) == (old, new):
             found.used.append(one)
-            text = f"it was called {old}: renamed, as --map says; its values are kept"
+            text = f"renamed from {old} (--map); its values are kept"
             found.reasons.append(Reason("compatible", place, text))
             return found
     found.reasons.append(
         Reason(
             "unknown",
             place,
-            f"it was called {old} and has the same type: the state does not show whether it was "
-            "renamed",
+            f"may be {old} under another name, which has the same type: the state does not show it",
             f"--map {old}={new} if it is",
         )
     )

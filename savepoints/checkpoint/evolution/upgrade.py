@@ -150,7 +150,10 @@ def _match(
             if old.name == new.name:
                 found.pairs[new.operator_id] = old
             else:
-                text = f"it is not a {old.name}, but operator {one.old} of the savepoint is"
+                text = (
+                    f"--map {one.old}={one.new} pairs different operators: {old.name} in the "
+                    f"savepoint, {new.name} in the program"
+                )
                 found.unclear[new.operator_id] = Reason("incompatible", str(new), text)
     for name in dict.fromkeys(one.name for one in now):
         kept = {id(one) for one in found.pairs.values()}

@@ -123,7 +123,7 @@ def _is_of_kind(
         text = "the length of the TTL is not in the state: existing values keep their expiry"
         pair.say("compatible", place, text)
     if old_name != name:
-        text = f"it was called {old_name}: renamed, as --map says; its state is kept"
+        text = f"renamed from {old_name} (--map); its state is kept"
         pair.say("needs_migration", place, text)
     return True
 

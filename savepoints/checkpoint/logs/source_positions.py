@@ -48,8 +48,9 @@ class SourceMap:
             raise _beyond(beyond[0], len(self.names))
         if len(set(kept)) < len(kept):
             raise UsageError(
-                "one source of the savepoint is kept twice",
-                hint="use a position for the second one",
+                "two --source options keep the same source of the savepoint",
+                hint="change one of them to new, or to a position such as "
+                '\'{"orders": {"0": 120}}\'',
             )
         moves = any(self.starts[at] != f"keep:{at}" for at in range(len(self.starts)))
         is_named = self.names != tuple(str(at) for at in range(len(self.names)))

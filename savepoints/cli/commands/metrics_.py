@@ -24,8 +24,8 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
     """Show metrics of the store in Prometheus text format. Needs no JVM.
 
     Computed from the catalog and the events, so every process reports the same values. If the
-    settings name a Kafka broker it is asked for the lag of each query, for two seconds. With
-    metrics_file in the settings the file is written after each periodic savepoint.
+    settings name a Kafka broker it is asked for the lag of each query, for two seconds. Set
+    metrics_file to write them to a file after each periodic savepoint, too.
 
     \b
     Examples:

@@ -78,7 +78,7 @@ def find(store: Store, query: str) -> tuple[Reader, ...]:
     refused += _not_appended(query, readers, settings)
     if refused:
         raise IncompatibleError(
-            f"the queries that read from {query} cannot take over corrections exactly: "
+            f"cannot apply the corrections exactly to the queries that read from {query}: "
             + "; ".join(refused),
             hint="nothing was changed; merge without them (--downstream none), then rebuild each "
             "of them from its tables: docs/pipelines.md",

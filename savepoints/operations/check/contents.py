@@ -21,6 +21,7 @@ from savepoints.store.savepoint.manifest import manifest_path
 from savepoints.store.tables import checksums
 
 _REBUILD = "savepoints check --rebuild-catalog"
+_REPEATED = "its Delta log is damaged: restore the table's files from a backup"
 # Files without which a table is not what it was; checksums and hints are beside it.
 _READ = re.compile(r"\w+/(?:[^/]+\.parquet|_delta_log/\d+\.(?:json|checkpoint\.parquet))")
 _TABLES = {
@@ -137,7 +138,7 @@ def _compare(store: Store, row: Savepoint, found: Directory | None) -> list[Seen
 def _repeated(table: str, keys: Iterable[object]) -> list[Seen]:
     """Find rows that are there twice, as when the removal of an old file was lost."""
     return [
-        Seen(table, "broken", f"has {count} rows of {key}", "its log is damaged")
+        Seen(table, "broken", f"has {count} rows of {key}, and should have one", _REPEATED)
         for key, count in Counter(keys).items()
         if count > 1
     ]

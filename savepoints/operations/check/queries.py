@@ -102,7 +102,10 @@ def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[S
         within = _within(settings.queries[name].retention if name in settings.queries else None)
         within = within or _within(settings.retention)
         if problem:
-            advice = f"take a new savepoint of {name}, or raise the property"
+            advice = (
+                f"take a new savepoint of {name}; to keep old versions longer, raise "
+                f"{retention.FILES_PROPERTY} of {output.uri}"
+            )
             seen.append(Seen(what, "warning", problem, advice))
         elif within and within > files:
             seen.append(

@@ -116,8 +116,7 @@ def plan(
     settings = bindings.complete(store)
     if len(set(queries)) < max(2, len(queries)):
         raise UsageError(
-            "compare requires at least two different queries, but got: "
-            f"{', '.join(queries) or 'none'}",
+            f"name two or more queries, each only once; got: {', '.join(queries) or 'none'}",
             hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
         )
     for query in queries:

@@ -272,7 +272,7 @@ def _output(name: str, uri: str, files: CutFiles, known: _Known) -> OutputPlace:
         found, basis = None, f"unknown: {error.message}"
         if saved := known.saved_output(name, uri):
             found, savepoint = saved
-            basis = f"savepoint {savepoint.id}, because the table does not show it: {error.message}"
+            basis = f"savepoint {savepoint.id}; the table could not be asked: {error.message}"
     clone_of = known.clone_of.get(name)
     if found is None:
         return OutputPlace(name, uri, None, None, None, None, basis, clone_of)

@@ -74,7 +74,7 @@ def plan(
 
 
 def _steps(plan: MergingPlan) -> tuple[Step, ...]:
-    whose = "all states" if plan.of_all else f"the states of {plan.facts.entities}"
+    whose = "all state" if plan.of_all else f"the state of {plan.facts.entities} entities"
     return (
         *safety_savepoint.step(plan.safety_id, plan.from_checkpoint, plan.from_batch),
         Step("checkpoint_written", f"write {plan.checkpoint} with {whose} replaced"),

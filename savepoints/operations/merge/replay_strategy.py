@@ -124,8 +124,8 @@ def replayed(
     since = range(assignment.first_batch, files.cut.batch_id + 1)
     if seen := _proved(replay, {one: known[one] for one in since}, settings):
         raise CheckFailedError(
-            f"{assignment.live.name} cannot be replayed exactly: in a few slices, "
-            f"{'; '.join(against)}; batch by batch, {seen}",
+            f"cannot replay {assignment.live.name} exactly; both ways were tried. In a few large "
+            f"batches: {'; '.join(against)}. Batch by batch: {seen}",
             hint="nothing was changed; the program may depend on the time of day, on the order "
             f"of arrival, or on other tables; {ALTERNATIVES}",
             query=assignment.live.name,

@@ -22,13 +22,12 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     if done and done[0].verb in wanted:
         _refuse_followed(done[0], known)
         return done[0]
-    what = (
-        f"the last operation was the {done[0].verb} {done[0].id}"
-        if done
-        else "no operation has finished"
-    )
+    of = f"a {verb} of {query}" if verb else f"the last operation on {query}"
+    why = f"that was {done[0].verb} {done[0].id}" if done else "no operation has finished"
+    if verb and done:
+        why = f"the last operation was {done[0].verb} {done[0].id}"
     raise NotFoundError(
-        f"{query} has no {verb or 'operation'} to undo: {what}",
+        f"cannot undo {of}: {why}",
         hint=f"list its operations: savepoints operations list --query {query}",
         query=query,
     )

@@ -134,7 +134,7 @@ def _expire(store: Store, query: str, progress: Progress) -> None:
     try:
         removed = expire.after_savepoint(store, query)
     except Exception:  # noqa: BLE001  (the savepoint was taken)
-        _LOG.exception("expiring savepoints of %s failed; nothing was lost", query)
+        _LOG.exception("could not expire old savepoints of %s; the new savepoint is safe", query)
         return
     if removed is not None:
         progress(f"expired {len(removed.removed)} savepoints")

@@ -20,7 +20,10 @@ def what(rewind: Rewind) -> str:
     if output.kind == "files":
         if rewind.empty:
             return f"set aside the whole log of {output.uri}, newest entry first"
-        return f"cut the log of {output.uri} back from batch {rewind.newest} to {output.version}"
+        return (
+            f"truncate the log of {output.uri} from batch {rewind.newest} back to batch "
+            f"{output.version}, which is kept"
+        )
     whose = f" where {rewind.own_rows}" if rewind.own_rows else ""
     if rewind.empty:
         return f"remove the rows{whose} and the transaction ids of {output.uri}, in one commit"
@@ -107,9 +110,8 @@ def _of_table(rewind: Rewind) -> list[str]:
         found += _unknown_writers(rewind)
     if limit := settings.get(batch_version.RETENTION_OF_IDS):
         found.append(
-            f"{uri}: transaction ids are forgotten after {limit} "
-            f"({batch_version.RETENTION_OF_IDS}): a batch that runs again later than that is "
-            "written twice"
+            f"{uri}: transaction ids expire after {limit} "
+            f"({batch_version.RETENTION_OF_IDS}): a batch rerun after that is written twice"
         )
     return found
 

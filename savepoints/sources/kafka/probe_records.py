@@ -92,9 +92,9 @@ def _is_record(message: Message, settings: KafkaSettings) -> bool:
     if error.code() in {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}:
         return False
     raise EnvironmentUnfitError(
-        f"Kafka at {settings.bootstrap_servers} does not return records of {message.topic()} "
-        f"partition {message.partition()}: {error.str()}",
-        hint="grant READ on the topic",
+        f"cannot read {message.topic()} partition {message.partition()} from Kafka at "
+        f"{settings.bootstrap_servers}: {error.str()}",
+        hint="check that the broker is up, and that you have READ on the topic",
     )
 
 

@@ -81,7 +81,7 @@ def for_client(options: Mapping[str, str]) -> dict[str, str]:
         if kind != "PEM":
             raise _refused(
                 "ssl.truststore.location",
-                f"is of the type {kind}, which only Java can read",
+                f"is a {kind} truststore, which only Java can read",
                 "export the certificates as PEM and set ssl.ca.location: "
                 f"keytool -exportcert -rfc -keystore {location} -alias ALIAS",
             )
@@ -109,7 +109,7 @@ def _translate_keystore(options: dict[str, str]) -> None:
     elif kind != "PKCS12":
         raise _refused(
             "ssl.keystore.location",
-            f"is of the type {kind}, which only Java can read",
+            f"is a {kind} truststore, which only Java can read",
             f"convert the keystore: keytool -importkeystore -srckeystore {location} -destkeystore "
             "client.p12 -deststoretype PKCS12",
         )

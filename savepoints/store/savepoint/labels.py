@@ -54,7 +54,10 @@ def change(root: Location, savepoint: Savepoint, how: Callable[[Labels], Labels]
 
 def document(root: Location, savepoint_id: str) -> Document[Labels]:
     """Return the file of a savepoint's labels."""
-    hint = "rewrite it from the catalog by changing any tag: savepoints tag"
+    hint = (
+        "add or remove any tag, which rewrites the file from the catalog: "
+        f"savepoints tag {savepoint_id} TAG"
+    )
     return Document(root, labels_path(savepoint_id), _parse, hint)
 
 

@@ -105,8 +105,8 @@ AGGREGATES = [
     ("max string", "max long", "", "incompatible", "not every value"),
     ("max long;min long", "max long", "", "needs_migration", "min: it was removed"),
     ("max long", "most long", "", "unknown", "--map max=most if it is, --map max= if"),
-    ("max long", "most long", "max=most", "compatible", "renamed, as --map says"),
-    ("max long", "most long", "0:max=most", "compatible", "renamed, as --map says"),
+    ("max long", "most long", "max=most", "compatible", "renamed from max (--map)"),
+    ("max long", "most long", "0:max=most", "compatible", "renamed from max (--map)"),
     ("max integer", "most long", "max=most", "needs_migration", "can hold all its values"),
     # Three that change places are three reasons, not a rename.
     ("a long;b long;c long", "c long;a long;b long", "", "needs_migration", "from column 2"),
@@ -443,7 +443,7 @@ def test_an_operator_is_not_mapped_to_one_of_another_kind() -> None:
     found = compare(aggregate("__dummy__ void"), dedupe(), "0=0")
 
     assert found.operators[0].verdict == "incompatible"
-    assert "it is not a stateStoreSave" in texts(found.operators[0])
+    assert "pairs different operators: stateStoreSave in the savepoint" in texts(found.operators[0])
 
 
 def test_two_of_one_name_in_the_same_order_are_told_by_their_keys() -> None:

@@ -45,8 +45,8 @@ def store(call: Call, local_store: Store, on_local: Location) -> Store:
 @pytest.mark.parametrize(
     ("arguments", "error", "said"),
     [
-        (("a",), UsageError, "compare requires at least two different queries, but got: a"),
-        (("a", "b", "a"), UsageError, "at least two different queries"),
+        (("a",), UsageError, "name two or more queries, each only once; got: a"),
+        (("a", "b", "a"), UsageError, "each only once; got: a, b, a"),
         (("a", "c"), QueryNotFoundError, "no query 'c'"),
         (("a", "b"), UsageError, "a reads sales-a and b reads sales-b"),
         (("a", "b", "--key", "totals"), UsageError, "'totals' is not in the form OUTPUT=COLUMN"),

@@ -70,6 +70,6 @@ def test_where_nothing_was_done_it_says_so(
     refused = call("undo", "totals", "--yes", "--store", str(local_store.root))
 
     assert refused.code == 10
-    assert "totals has no operation to undo: no operation has finished" in refused.err
+    assert "cannot undo the last operation on totals: no operation has finished" in refused.err
     assert "savepoints operations list --query totals" in refused.err
     assert contents(on_local) == before

@@ -316,7 +316,9 @@ def test_data_files_that_are_gone_are_named_and_refused(sink: Sink) -> None:
 def test_the_plan_says_what_stays_and_what_readers_see(sink: Sink) -> None:
     plan = sink.plan(3)
 
-    assert rewind.what(plan) == f"cut the log of {sink.at} back from batch 7 to 3"
+    assert rewind.what(plan) == (
+        f"truncate the log of {sink.at} from batch 7 back to batch 3, which is kept"
+    )
     stay, seen, compacted = rewind.notes(plan)
     assert "data files of the batches after 3 remain" in stay
     assert "they have read, and read the rewritten batches" in seen
