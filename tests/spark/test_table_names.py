@@ -54,7 +54,7 @@ def test_of_a_query_that_writes_a_table_by_name_the_location_is_saved(
             driver.add(1, 2)
             rows = driver._read().selectExpr("n", "n as v")
             writer = rows.writeStream.option("checkpointLocation", driver.checkpoint)
-            query = writer.queryName("numbers").toTable(name)
+            query = writer.queryName("numbers").format("delta").toTable(name)
             driver.started.append(query)
             attached = savepoints.attach(
                 spark,
