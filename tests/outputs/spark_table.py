@@ -11,6 +11,7 @@ from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.uri import Uri
 from tests.outputs import tables
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class SparkTable:
         """Unpack it, unless it is at a URI or will be."""
         self.spark, self.name = spark, name
         self.uri = uri or tables.unpack(name, place / name)
+        self.hadoop = Uri.parse(self.uri).hadoop
 
     @property
     def newest(self) -> int:
@@ -45,7 +47,7 @@ class SparkTable:
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
-        found = reader.load(self.uri).selectExpr("*", *_HIDDEN.get(self.name, ()))
+        found = reader.load(self.hadoop).selectExpr("*", *_HIDDEN.get(self.name, ()))
         return sorted(map(tuple, found.collect()))
 
     def at(self, batch: int) -> OutputVersion:
@@ -61,11 +63,11 @@ class SparkTable:
         rows = [(batch, "even"), (batch + 100, "odd")]
         frame = self.spark.createDataFrame(rows, "n BIGINT, part STRING").coalesce(1)
         writer = frame.write.format("delta").mode("append")
-        writer.option("txnAppId", app).option("txnVersion", batch).save(self.uri)
+        writer.option("txnAppId", app).option("txnVersion", batch).save(self.hadoop)
 
     def sql(self, statement: str) -> None:
         """Run a statement about it."""
-        self.spark.sql(statement.format(f"delta.`{self.uri}`"))
+        self.spark.sql(statement.format(f"delta.`{self.hadoop}`"))
 
     def commit(self, version: int) -> list[dict[str, Any]]:
         """Return the actions of a commit."""

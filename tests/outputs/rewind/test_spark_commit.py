@@ -12,6 +12,7 @@ import pytest
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location
+from savepoints.local import LocalWorld
 from savepoints.model import to_json
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta import log as delta_log
@@ -65,6 +66,33 @@ def test_rows_and_ids_go_back_in_one_commit_and_batches_go_on(
     table.write(3, NEXT)
     assert keys(table.rows()) == keys(table.rows(4))
     assert table.at(3).version == 7
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["row_tracking", "in_commit_timestamps"])
+def test_tables_on_s3_go_back_and_forth_and_on(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], name: str
+) -> None:
+    """Spark's file system commits there, and deltalake reads what it committed."""
+    del world_environment
+    bucket = f"tables-{name.replace('_', '-')}"
+    world.create_bucket(bucket)
+    table = SparkTable(spark, name, Location.of(f"s3://{bucket}/outputs"))
+    plan = table.plan(2)
+
+    assert executed(spark, plan) == executed(spark, plan) == 6
+    assert table.rows() == table.rows(3)
+    assert rewind.undo(plan, OPERATION, spark) == 7
+    assert table.rows() == table.rows(5)
+    third = "orders/totals/3"
+    again = rewind.plan(plan.output, "orders/", third)
+    assert executed(spark, again, "op-20261121-101531-aaaaaa") == 8
+    for batch in (2, 3, 3):
+        table.write(batch, third)
+    assert keys(table.rows()) == keys(table.rows(4))
+    assert [tables.opened(table.uri).transaction_version(one) for one in (OWN, third)] == [2, 3]
 
 
 @pytest.mark.spark
