@@ -163,7 +163,7 @@ def test_trap_a_socket_cannot_be_read_again(spark: SparkSession, tmp_path: Path)
     to = str(tmp_path / "restored")
     saved = store.savepoint("latest", query="lines")
     for verb in (saved.restore, saved.rollback):
-        with pytest.raises(IncompatibleError, match="cannot be read again") as refused:
+        with pytest.raises(IncompatibleError, match="cannot read its records again") as refused:
             verb(to=to)
         assert "--accept-unreplayable" in refused.value.hint
     assert not Path(to).exists()

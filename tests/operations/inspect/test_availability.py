@@ -75,7 +75,7 @@ def test_retention_by_size_is_estimated_from_rate_and_size_of_records(broker: Br
     assert found.until is not None
     assert abs(found.until - (broker.now + left * HOUR)) < 10 * MINUTE
     assert "estimated from 94 bytes per record" in found.basis
-    assert "records of the last 1h" in found.basis
+    assert "records in the last 1h" in found.basis
 
 
 @pytest.mark.kafka

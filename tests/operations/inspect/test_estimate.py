@@ -83,7 +83,7 @@ def test_every_figure_is_what_it_was_made_to_be(broker: Broker, estimating: Esti
         arriving.lowest_records_per_second,
         arriving.highest_records_per_second,
     ) == pytest.approx((min(hour, minutes), max(hour, minutes)))
-    assert arriving.basis == "records of the last 1h; records of the last 10m"
+    assert arriving.basis == "records in the last 1h; records in the last 10m"
     assert found.catches_up == "yes"
     assert found.shortest_seconds == pytest.approx(121 / (40 - min(hour, minutes)))
     assert found.longest_seconds == pytest.approx(121 / (20 - max(hour, minutes)))

@@ -445,7 +445,7 @@ def test_the_plan_says_what_readers_see_and_when_ids_are_forgotten(on_local: Loc
     table(uri).alter.set_table_properties(
         {"delta.setTransactionRetentionDuration": "interval 9 days"}, raise_if_not_exists=False
     )
-    assert "forgotten after interval 9 days" in rewind.notes(planned(uri, 4))[-1]
+    assert "expire after interval 9 days" in rewind.notes(planned(uri, 4))[-1]
 
 
 def test_a_plan_is_read_from_the_journal_as_it_was(on_local: Location) -> None:
