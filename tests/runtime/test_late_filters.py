@@ -18,6 +18,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.runtime import late_filters
 from savepoints.runtime.late_filters import LateFilter
 from savepoints.sources.events.events import RAW_SCHEMA
+from savepoints.spark import private_api
 from tests.fidelity.merge_cases import decode
 
 if TYPE_CHECKING:
@@ -112,6 +113,13 @@ def test_trap_positions_are_found_though_the_program_leaves_them_out(
 
     (one,) = found(spark, tmp_path, build)
     assert one.rows.columns == ["topic", "partition", "offset", "compared"]
+
+
+def test_trap_a_window_is_late_by_its_end(spark: SparkSession, tmp_path: Path) -> None:
+    """By its start, events behind the watermark whose window is open would count as dropped."""
+    (one,) = found(spark, tmp_path, lambda inputs: windowed(timed(inputs[0])))
+    ends = private_api.analyzed_plan(one.rows).expressions().last()
+    assert (str(ends.name()), str(ends.child().name().get())) == ("compared", "end")
 
 
 def _same(chunks: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
