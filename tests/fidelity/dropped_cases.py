@@ -76,7 +76,8 @@ def _join(how: str) -> Callable[[Inputs], DataFrame]:
         left = _timed(inputs[0].select("k", "v", "t"))
         right = inputs[1].selectExpr("k AS k2", "v AS v2", "t AS t2")
         right = right.withWatermark("t2", "10 seconds")
-        near = F.expr("k = k2 AND v = v2 AND t2 BETWEEN t AND t + INTERVAL 15 SECONDS")
+        # Wide enough that dropped events have partners.
+        near = F.expr("k = k2 AND t2 BETWEEN t - INTERVAL 15 SECONDS AND t + INTERVAL 15 SECONDS")
         return left.join(right, near, how)
 
     return build
