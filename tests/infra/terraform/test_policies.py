@@ -168,7 +168,7 @@ def test_each_role_may_look(role: str, of: Calls) -> None:
 
 
 def test_a_reader_changes_nothing(of: Calls) -> None:
-    for words in (CREATE, ("tag", "first", "mine"), ("gc", "--yes", "--grace", "0s")):
+    for words in (CREATE, ("tag", "first", "readers"), ("gc", "--yes", "--grace", "0s")):
         code, said = of("reader", *words)
         assert code != 0, f"{words}: {said}"
 
