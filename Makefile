@@ -13,7 +13,7 @@ SEEDED := $(if $(SEED),TESTS_SEED=$(SEED))
 FAST := not nightly and not spark and not kafka and not e2e and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ab demo-late demo-pipeline test test-fast test-nightly test-versions bench lint fix typecheck lock reference site jars world clean
+.PHONY: help demo demo-ab demo-late demo-pipeline test test-fast test-nightly test-versions bench lint fix typecheck lock reference site pictures jars world clean
 
 help: ## Show what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,11 @@ reference: $(VENV)/.installed ## Write the pages of docs/reference that come fro
 
 site: $(VENV)/.installed ## Build the site of the documents into build/site
 	$(BIN)/mkdocs build --strict
+
+pictures: $(VENV)/.installed ## Take the pictures of docs/img in headless Chromium
+	$(PYTEST) -m browser -k pictures_for_the_documents tests/ui
+	cp build/screenshots/page-light.png build/screenshots/page-dark.png \
+	  build/screenshots/report-light.png build/screenshots/report-dark.png docs/img/
 
 jars: java $(VENV)/.installed ## Download the jars of Spark, Kafka and S3, and say where
 	@$(BIN)/python -m savepoints.local jars

@@ -31,7 +31,9 @@ NO_DIFFERENCE = OutputDifference(
 )  # fmt: skip
 
 
-def output(*, missing: int = 0, extra: int = 0, changed: int = 0) -> OutputDifference:
+def output(
+    *, missing: int = 0, extra: int = 0, changed: int = 0, text: str = HOSTILE, column: str = LONG
+) -> OutputDifference:
     """Make the difference of an output of 100,000 rows."""
     rows = 100_000
     return OutputDifference(
@@ -39,17 +41,17 @@ def output(*, missing: int = 0, extra: int = 0, changed: int = 0) -> OutputDiffe
         rows, rows - missing + extra, rows - missing - changed, missing, extra, changed,
         (
             ColumnChange("total", changed, "number", changed, 18_204.5, 14.75, 312.0),
-            ColumnChange(LONG, 3, None, 0, None, None, None),
+            ColumnChange(column, 3, None, 0, None, None, None),
             ColumnChange("last_ordered_at", 2, "seconds", 2, 7200.0, 3600.0, 5400.0),
         ),
         ("score",), ("legacy_tier",), {"tier": TypeChange("string", "int")},
         (
             RowDifference(
                 "changed", {"customer_id": 4711, "day": "2026-11-01"}, 1,
-                {"total": "120.00", "name": HOSTILE, "same": 1},
+                {"total": "120.00", "name": text, "same": 1},
                 {"total": "119.99", "name": None, "same": 1},
             ),
-            RowDifference("missing", {"customer_id": 8, "day": HOSTILE}, 1, {"total": "3.1"}, None),
+            RowDifference("missing", {"customer_id": 8, "day": text}, 1, {"total": "3.1"}, None),
             RowDifference("extra", {"customer_id": 9, "day": "today"}, 2, None, {"total": "NaN"}),
         ),
     )  # fmt: skip
@@ -80,6 +82,21 @@ def variant(query: str, revenue: float, seconds: float | None) -> Variant:
         f"sp-20261122-100000-{query[-1] * 6}", 14, 1_763_800_000_000, 50_000, 4_200_000,
         {"revenue": revenue, "conversion": 0.0312}, cost,
     )  # fmt: skip
+
+
+def ordinary() -> Comparison:
+    """Make one of two queries as people compare them, for the picture in the documents."""
+    first, second = variant("tiers_v1", 1_204_332.18, 41.2), variant("tiers_v2", 1_231_870.02, 47.9)
+    changed = QueryPair(
+        first.query, second.query,
+        (output(missing=1, extra=1, changed=1234, text="2026-11-02", column="tier"),), (), (),
+        state(changed=321),
+        (MetricDifference.of("revenue", first.metrics["revenue"], second.metrics["revenue"]),
+         MetricDifference.of("conversion", 0.0312, 0.0312)),
+        47.9 / 41.2,
+    ).judged(ThresholdSettings())  # fmt: skip
+    ends = {"orders": {0: 240_112, 1: 239_888}}
+    return Comparison(worst([changed]), ends, True, (), (first, second), (changed,))
 
 
 def comparison(thresholds: ThresholdSettings | None = None) -> Comparison:
