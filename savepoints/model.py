@@ -56,7 +56,7 @@ def checked_name(text: str, what: str) -> str:
     """Return the text if it can be part of a path in the store: letters, digits, `.`, `_`, `-`."""
     if not _NAME.fullmatch(text):
         raise UsageError(
-            f"{what} {text!r} is not a usable name",
+            f"{what} {text!r} is not a valid name",
             hint="use 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit",
         )
     return text
@@ -74,7 +74,7 @@ def checked_tag(text: str) -> str:
     """
     if text.startswith(_RESERVED):
         raise UsageError(
-            f"{text!r} cannot be a tag: names with this prefix already have a meaning",
+            f"{text!r} cannot be a tag: names with this prefix are reserved",
             hint="choose another, for example before-release",
         )
     return checked_name(text, "tag")

@@ -42,9 +42,9 @@ class Uri:
         scheme, separator, rest = text.partition("://")
         if is_table_name(text):
             raise UsageError(
-                f"{text} is the name of a table, and where that is only a Spark session knows",
-                hint=f"write its location: spark.sql('DESCRIBE DETAIL {text}') shows it; for a "
-                f"local directory of that name write ./{text}",
+                f"{text} is a table name, and only a Spark session can look up where the table is",
+                hint=f"pass its location, which spark.sql('DESCRIBE DETAIL {text}') shows; "
+                f"for a local directory of that name, write ./{text}",
                 table=text,
             )
         if not separator:
@@ -69,7 +69,7 @@ class Uri:
                 "variables",
             )
         if scheme == "s3" and not bucket:
-            raise UsageError(f"{text!r} names no bucket", hint="write s3://bucket/path")
+            raise UsageError(f"{text!r} does not name a bucket", hint="write s3://bucket/path")
         parts = [part for part in path.split("/") if part]
         if ".." in parts or "." in parts:
             raise UsageError(f"{text!r} has '.' or '..' in its path", hint="write the full path")

@@ -137,13 +137,13 @@ class Invocation:
         else:
             show()
         if consent.dry_run:
-            self.output.err.print("nothing was done: --dry-run")
+            self.output.err.print("dry run: nothing was changed")
             return False
         if unasked or consent.yes or click.get_current_context().meta.get(_EXECUTE):
             return True
         if consent.no_input or not sys.stdin.isatty():
             raise UsageError(
-                f"{plan.verb} needs confirmation, but there is no terminal to ask on",
+                f"{plan.verb} needs confirmation, but there is no terminal to ask for it",
                 hint="review the plan with --dry-run, then pass --yes",
             )
         return click.confirm("Proceed?", err=True)
@@ -300,12 +300,13 @@ pausing_the_run = click.option(
     default="10m",
     metavar="DURATION",
     callback=duration,
-    help="How long to wait for the run to pause, and to resume.",
+    help="How long to wait for the run to pause and, later, to resume.",
 )
 stopped_said = click.option(
     "--stopped",
     is_flag=True,
-    help="The query's own driver is known to be stopped: do not watch its checkpoint first.",
+    help="Trust that the query's own driver is stopped, instead of watching its checkpoint "
+    "for new batches first.",
 )
 
 
@@ -319,7 +320,9 @@ def of_query(function: Function) -> Function:
         help="Let latest and @TIME include savepoints that were rolled back.",
     )
     return click.option(
-        "--query", shell_complete=query_names, help="Only savepoints of this query."
+        "--query",
+        shell_complete=query_names,
+        help="Query that the savepoint belongs to; needed if the store has several queries.",
     )(any_line(function))
 
 

@@ -38,7 +38,7 @@ def to_a_point(function: Function) -> Function:
     @click.option(
         "--at",
         metavar="TIME",
-        help="Use the newest savepoint of a batch committed at or before this time.",
+        help="Use the newest savepoint whose batch was committed at or before this time.",
     )
     @click.option(
         "--exact", is_flag=True, help="With --at: run the query to the exact offsets of that time."
@@ -47,8 +47,8 @@ def to_a_point(function: Function) -> Function:
         "--at-by",
         "by",
         type=click.Choice(["arrival", "commit"]),
-        help="With --exact: by the records' timestamps in Kafka (the default), or by when a batch "
-        "was committed.",
+        help="With --exact: go by the records' timestamps in Kafka (the default) or by when "
+        "batches were committed.",
     )
     @click.option(
         "--at-batch",
@@ -87,7 +87,8 @@ def restoring(function: Function) -> Function:
         "sources",
         multiple=True,
         metavar="START",
-        help="One per source of the program, in order: keep:N, new, or a position as JSON.",
+        help="Where a source of the program starts: keep:N, new, or a position as JSON. One "
+        "per source, in order.",
     )
     @broken_too
     @unreplayable_too

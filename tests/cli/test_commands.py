@@ -111,7 +111,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
             assert called.document["plan"]["steps"]
         else:
             assert called.out == ""
-            assert "nothing was done" in called.err
+            assert "nothing was changed" in called.err
     assert contents(on_local) == before
 
 

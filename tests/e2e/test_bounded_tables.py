@@ -167,7 +167,7 @@ def test_ends_that_cannot_be_reached_are_refused_before_spark_runs(reader: Reade
         "version:7": "has versions up to 6, not 7",
         "2999-01-01T00:00:00Z": "is in the future",
         "2001-01-01T00:00:00Z": "it had none before 2001-01-01",
-        "ends.json": "a file of offsets is for topics of Kafka",
+        "ends.json": "an offsets file is for Kafka topics",
     }.items():
         with pytest.raises(UsageError, match=said):
             reader.run("totals", until)
@@ -248,9 +248,9 @@ def test_a_reset_moves_the_version_that_is_next(reader: Reader) -> None:
     reader.run("totals", "latest")
     assert reader.totals() == reader.truth(7)
     for target, said in (
-        (Target("offset", 9), "version 9 of .* is out of range: it has 0 to 7"),
+        (Target("offset", 9), "has versions 0 to 7, so version 9 is out of range"),
         (Target("shift", -20), "is out of range"),
-        (Target("file", offsets={}), "a file of offsets is for topics"),
+        (Target("file", offsets={}), "an offsets file is for Kafka topics"),
     ):
         with pytest.raises(UsageError, match=said):
             query.reset(target, state="keep")

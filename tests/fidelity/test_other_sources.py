@@ -158,12 +158,12 @@ def test_trap_a_socket_cannot_be_read_again(spark: SparkSession, tmp_path: Path)
             query.stop()
 
     plan = create.plan(store, checkpoint=str(checkpoint), query="lines", forms=("native",))
-    assert "lines cannot read its records again from source 0" in plan.warnings[0]
+    assert "lines cannot read the records of source 0 again" in plan.warnings[0]
     create.execute(plan, store)
     to = str(tmp_path / "restored")
     saved = store.savepoint("latest", query="lines")
     for verb in (saved.restore, saved.rollback):
-        with pytest.raises(IncompatibleError, match="cannot read its records again") as refused:
+        with pytest.raises(IncompatibleError, match="cannot read the records of source") as refused:
             verb(to=to)
         assert "--accept-unreplayable" in refused.value.hint
     assert not Path(to).exists()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def test_a_name_has_three_parts(text: str, is_name: bool) -> None:
     assert is_table_name(text) is is_name
     if is_name:
-        with pytest.raises(UsageError, match="only a Spark session knows") as refused:
+        with pytest.raises(UsageError, match="only a Spark session can look up") as refused:
             Uri.parse(text)
         assert f"DESCRIBE DETAIL {text}" in refused.value.hint
     else:

@@ -58,7 +58,7 @@ except NativeOnlyError as error:
 @pytest.mark.parametrize(
     ("sample", "version", "expected"),
     [
-        ("rocksdb", "4.1.4", "Spark 4.1 cannot read the state rows of RocksDB"),
+        ("rocksdb", "4.1.4", "Spark 4.1 cannot read state rows from RocksDB"),
         ("rocksdb", "4.2.0", "can be merged"),
         ("hdfs", "4.0.5", "can be merged"),
     ],
@@ -95,7 +95,7 @@ def test_rows_are_planned_where_the_installed_spark_can_read_them(
     assert code == 0, text
     plan = json.loads(text)["plan"]
     assert plan["forms"] == forms
-    said = any("cannot read the state rows of RocksDB" in one for one in plan["warnings"])
+    said = any("cannot read state rows from RocksDB" in one for one in plan["warnings"])
     assert said == (forms == ["native"])
 
 
@@ -107,7 +107,7 @@ def test_asked_for_rows_alone_it_is_refused_with_the_way_out(
     code, text = planned(on_local, local_store, "4.0.5", "--format", "canonical")
 
     assert code != 0
-    assert "Spark 4.0 cannot read the state rows of RocksDB" in text
+    assert "Spark 4.0 cannot read state rows from RocksDB" in text
     assert "savepoints export" in text
 
 

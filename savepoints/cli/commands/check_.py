@@ -13,7 +13,7 @@ from savepoints.errors import UsageError, VerificationError
 @click.option(
     "--rebuild-catalog",
     is_flag=True,
-    help="Rebuild the catalog from the savepoints' own manifests; asks first.",
+    help="Rebuild the catalog from the manifests of the savepoints, after confirmation.",
 )
 @mutating
 @common
@@ -36,7 +36,10 @@ def command(call: Invocation, *, rebuild_catalog: bool, consent: Consent) -> int
         _rebuild(call, consent)
         return 0
     if consent.dry_run:
-        raise UsageError("check without --rebuild-catalog changes nothing", hint="omit --dry-run")
+        raise UsageError(
+            "--dry-run applies only to check --rebuild-catalog",
+            hint="omit --dry-run: check itself changes nothing",
+        )
     from savepoints.operations.check.check import check
 
     health = check(call.place, progress=call.output.progress)

@@ -18,7 +18,7 @@ from savepoints.texts import bytes_text, count_text
 def command(
     call: Invocation, name: str, destination: str, query: str | None, *, consent: Consent
 ) -> None:
-    """Copy the savepoint NAME into the store at DEST: a bucket, prefix or directory.
+    """Copy savepoint NAME into the store at DEST: a bucket, prefix or directory.
 
     The copy is complete and independent, and has the same id. Every file is checked against its
     SHA-256 at the destination; files that are already there are not copied again. If

@@ -13,27 +13,40 @@ from savepoints.model import BOTH, Form
 
 @click.command("create")
 @click.argument("query", required=False, shell_complete=query_names)
-@click.option("--checkpoint", metavar="URI", help="Checkpoint of a query not started by run.")
-@click.option("--name", help="With --checkpoint: a name for the query.")
 @click.option(
-    "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
+    "--checkpoint", metavar="URI", help="Checkpoint directory of a query that your own driver runs."
+)
+@click.option("--name", help="With --checkpoint: name to give the query.")
+@click.option(
+    "--table",
+    "tables",
+    metavar="NAME=URI",
+    multiple=True,
+    help="A Delta table that the query writes; may be repeated.",
 )
 @click.option(
     "--outputs",
     type=click.Choice(["known", "none"]),
     default="known",
-    help="none: ignore the tables recorded in the query's newest savepoint.",
+    help="none: save no table versions, even if the newest savepoint names the query's tables.",
 )
 @click.option(
-    "--at-batch", type=int, help="A batch that Spark still retains; the newest by default."
+    "--at-batch",
+    type=int,
+    help="Save this batch, if Spark still retains it; by default the newest committed one.",
 )
-@saved_forms(BOTH, help="native: files, fast, no JVM; canonical: rows in a Delta table.")
+@saved_forms(
+    BOTH,
+    help="native: copy Spark's state files (fast, no JVM); canonical: write the state as rows of "
+    "a Delta table.",
+)
 @click.option("--tag", "tags", multiple=True, help="Tag for the savepoint; may be repeated.")
 @click.option("--description", default="", help="Description of the savepoint.")
 @click.option(
     "--commit-group",
     metavar="GROUP",
-    help="Commit the offsets for a consumer group without members, for those who watch its lag.",
+    help="Also commit the offsets to Kafka for this consumer group, so that lag monitoring "
+    "sees them. The group must have no members.",
 )
 @mutating
 @common

@@ -75,7 +75,7 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
     directory = Path(tempfile.mkdtemp(prefix="savepoints-demo-"))
     with ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
-        call.output.progress("starting Kafka and S3 (the first time, 129 jars are downloaded)")
+        call.output.progress("starting Kafka and S3 (the first run downloads 129 jars)")
         world = LocalWorld.start(directory / "world", detach=keep)
         if keep:
             cleanup.callback(LocalWorld.stop_detached, directory / "world")

@@ -19,12 +19,12 @@ from savepoints.model import Form
 def command(
     call: Invocation, name: str, form: Form | None, query: str | None, *, even_broken: bool
 ) -> int:
-    """Rehearse a restore of the savepoint NAME in isolation and compare with the live query.
+    """Rehearse a restore of savepoint NAME in isolation and compare it with the live query.
 
-    Restores, replays to the position of the live query and compares. Measures how long a recovery
-    takes and records it, with the verdict, in the events of the store. The live query is not
-    touched. Without an application in the settings the restored state is compared with what the
-    savepoint recorded. Exit code 13 if anything differs; suitable for cron.
+    Restores the savepoint, replays it up to the position of the live query and compares the two.
+    Measures how long a recovery takes and records it, with the verdict, in the events of the store.
+    The live query is not touched. Without an application in the settings the restored state is
+    compared with what the savepoint recorded. Exit code 13 if anything differs; suitable for cron.
 
     \b
     Examples:

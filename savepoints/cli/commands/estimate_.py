@@ -81,7 +81,7 @@ def _throughput(found: Estimate) -> str:
 def _input(found: Estimate) -> str:
     rate = found.input
     if rate is None:
-        return "unknown: there are too few records to count"
+        return "unknown: too few records to measure"
     figures = _range(rate.lowest_records_per_second, rate.highest_records_per_second)
     return f"{figures} records per second ({rate.basis})"
 

@@ -43,7 +43,8 @@ _COUNT = click.IntRange(min=-1)
     "keep_tags",
     metavar="TAG",
     multiple=True,
-    help="Keep savepoints with this tag; other tags then protect nothing. May be repeated.",
+    help="Keep savepoints with this tag; other tags then no longer protect savepoints. May "
+    "be repeated.",
 )
 @mutating
 @executed

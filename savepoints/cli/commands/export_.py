@@ -15,7 +15,7 @@ from savepoints.cli.render import savepoint_text
 @mutating
 @common
 def command(call: Invocation, name: str, query: str | None, *, consent: Consent) -> None:
-    """Add the canonical rows to the savepoint NAME, read from its native files.
+    """Add the canonical rows to savepoint NAME, read from its native files.
 
     For savepoints taken with --format native. The rows can be read with SQL, and restored by
     other versions of Spark. Nothing existing is changed except the description of the savepoint, so

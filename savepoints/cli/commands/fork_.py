@@ -71,7 +71,7 @@ def command(
     even_broken: bool,
     consent: Consent,
 ) -> None:
-    """Start a new, independent query from SAVEPOINT for each NAME.
+    """Create a new, independent query from SAVEPOINT for each NAME.
 
     Each fork has its own checkpoint and outputs, and starts with the batch after the savepoint. The
     original query is not touched and may keep running. [queries.NAME] in the settings defines what

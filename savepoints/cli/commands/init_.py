@@ -14,14 +14,18 @@ from savepoints.errors import TargetExistsError
 @click.argument("checkpoint", required=False)
 @click.option("--query", help="Name of the query; the directory's name by default.")
 @click.option(
-    "--table", "tables", metavar="NAME=URI", multiple=True, help="A Delta output; may be repeated."
+    "--table",
+    "tables",
+    metavar="NAME=URI",
+    multiple=True,
+    help="A Delta table that the query writes; may be repeated.",
 )
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
     default=Path("savepoints.toml"),
     show_default=True,
-    help="File to write; must not exist yet.",
+    help="File to write; it must not exist yet.",
 )
 @common
 def command(

@@ -22,16 +22,17 @@ _HOURS = 24
     "--since",
     metavar="TIME",
     callback=moment,
-    help="Look only at batches that ran since this time: RFC 3339, or an age like 1d.",
+    help="Only events dropped by batches that ran at or after this time: RFC 3339, or an "
+    "age like 1d.",
 )
 @common
 def command(call: Invocation, query: str, since: datetime | None) -> None:
-    """List the events that QUERY read and Spark dropped, because they came after the watermark.
+    """List the events that QUERY read but Spark dropped, because the watermark had passed them.
 
-    Spark drops them without an error and counts only rows after partial aggregation. This command
-    finds the events: the batch log has the watermark by which each batch dropped rows, and the
-    program's plan shows what each operator compares with it, the end of a window or the time of an
-    event. Nothing is changed, and the query may be running.
+    Spark drops them without an error, and its metrics count only rows after partial aggregation.
+    This command finds the events themselves. It takes the watermark of each batch from the batch
+    log, and from the program's plan what each operator compares with it: the end of a window or the
+    time of an event. Nothing is changed, and the query may be running.
 
     Events that have since been merged are not listed. Duplicates of events that were counted are
     listed separately and never merged. savepoints merge QUERY --dropped merges the others.
@@ -58,7 +59,7 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
     if len(found.inputs) > 1:
         pairs += [(f"input {name}", f"{count} events") for name, count in found.inputs.items()]
     if found.again:
-        pairs.append(("delivered twice", f"{found.again} events, which counted the first time"))
+        pairs.append(("delivered twice", f"{found.again} events, already counted the first time"))
     if not found.events:
         return pairs
     middle, most, nearly, longest = found.missed_seconds
@@ -73,12 +74,15 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
         ),
         (
             "too late by",
-            f"{middle:g} s (half), {most:g} s (90 %), {nearly:g} s (99 %), {longest:g} s (all)",
+            (
+                f"{middle:g} s (median), {most:g} s (90 %), {nearly:g} s (99 %), {longest:g} s "
+                "(maximum)"
+            ),
         ),
         *(
             (f"{one.hour:%Y-%m-%d %H}:00", f"{one.events} events of {one.entities} entities")
             for one in found.hours[-_HOURS:]
         ),
-        *(("not in", uri) for uri in found.outputs),
+        *(("missing from", uri) for uri in found.outputs),
         ("merge them", f"savepoints merge {found.query} --dropped --dry-run"),
     ]

@@ -32,13 +32,14 @@ _OPTIONAL = ("took", "copied", "pinned", "gen", "cut committed", "kind", "rows",
     "--since",
     metavar="TIME",
     callback=moment,
-    help="Only savepoints of batches committed at or after this time: RFC 3339, or an age like 7d.",
+    help="Only savepoints whose batch was committed at or after this time: RFC 3339, or an "
+    "age like 7d.",
 )
 @click.option(
     "--until",
     metavar="TIME",
     callback=moment,
-    help="Only savepoints of batches committed at or before this time.",
+    help="Only savepoints whose batch was committed at or before this time.",
 )
 @click.option(
     "--state",

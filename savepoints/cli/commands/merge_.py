@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 @click.option(
     "--dropped",
     is_flag=True,
-    help="Merge what Spark dropped as late, see savepoints late, instead of a batch.",
+    help="Instead of a batch, merge the events that Spark dropped as late; `savepoints "
+    "late` lists them.",
 )
 @click.option(
     "--since",
     metavar="TIME",
     callback=moment,
-    help="With --dropped, only what batches dropped that ran since this time: RFC 3339, or an age "
-    "like 1d.",
+    help="With --dropped: only events dropped by batches that ran at or after this time: "
+    "RFC 3339, or an age like 1d.",
 )
 @click.option(
     "--input",
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 @click.option(
     "--quarantine",
     metavar="URI",
-    help="Write rows that are not valid events to this location, and continue.",
+    help="Write rows that are not valid events to this location and merge the rest.",
 )
 @click.option(
     "--policy",
@@ -72,8 +73,8 @@ if TYPE_CHECKING:
     type=click.Choice(["none", "plan", "merge"]),
     default="none",
     show_default=True,
-    help="What to do about queries that read the tables of QUERY: leave them alone, show what "
-    "would change in each, or correct each.",
+    help="Queries that read the tables of QUERY: leave them alone (none), show what would "
+    "change in each (plan), or correct each (merge).",
 )
 @click.option("--undo", is_flag=True, help="Undo the last merge of QUERY.")
 @pausing_the_run
@@ -108,7 +109,7 @@ def command(
     program cannot be replayed exactly, and nothing is changed.
 
     Events that the query has already seen are skipped by their id, and merging the same batch again
-    changes nothing. A column op with insert, remove or replace corrects single events.
+    changes nothing. A column named op (insert, remove or replace) corrects individual events.
 
     What cannot be merged exactly is refused with the reason. --policy append sends the events to
     the end of the topic as if they arrived now: those below the watermark are dropped, and it
@@ -116,14 +117,14 @@ def command(
     effects of the order of arrival are lost. --policy merge-function replays nothing: functions of
     the application combine the current state with what the late events alone produce.
 
-    --dropped merges the events that the query has read already and Spark dropped as late. Each is
-    taken from where it arrived and put where it belongs, once. Queries that read the tables of
-    QUERY do not get this correction: --downstream is for batches.
+    --dropped merges the events that the query has already read but Spark dropped as late; each is
+    merged only once. Queries that read the tables of QUERY do not receive this correction:
+    --downstream works only with --batch.
 
     Queries that read a table of QUERY do not notice a correction by themselves. With --downstream
     merge each of them is corrected, too, and those that read from it: what the correction touches
-    is replayed from the table. Everything is computed and checked before anything is changed. With
-    --downstream plan that is all: it shows the rows that would change, and changes nothing.
+    is replayed from the table. Everything is computed and checked before anything is changed.
+    --downstream plan stops there: it shows the rows that would change, and changes nothing.
 
     With --undo the query goes back to its state before the merge, outputs included.
 
@@ -200,12 +201,17 @@ def _require_one_of(
         )
     if batch is not None and dropped:
         raise UsageError(
-            "--batch and --dropped exclude each other", hint="merge one, then the other"
+            "--batch and --dropped cannot be combined", hint="merge one, then the other"
         )
     if since is not None and not dropped:
-        raise UsageError("--since is for --dropped", hint="limit a batch by --until TIME")
+        raise UsageError(
+            "--since applies only to --dropped", hint="to limit a batch, use --until TIME"
+        )
     if until is not None and dropped:
-        raise UsageError("--until is for --batch", hint="limit what was dropped by --since TIME")
+        raise UsageError(
+            "--until applies only to --batch",
+            hint="to limit what is merged with --dropped, use --since TIME",
+        )
 
 
 def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
@@ -237,5 +243,5 @@ def _replay(done: Merged) -> list[tuple[str, object]]:
         return [("combined", "by the application's functions, nothing replayed")]
     return [
         ("control entities", f"{done.controls}, all identical to the live query"),
-        ("replayed", "batch by batch" if done.way == "faithful" else "in few slices"),
+        ("replayed", "batch by batch" if done.way == "faithful" else "in a few large batches"),
     ]

@@ -13,19 +13,22 @@ from savepoints.errors import UsageError
 
 @click.command("metrics")
 @click.option(
-    "--to", "path", type=click.Path(path_type=Path), help="Write a text file for node_exporter."
+    "--to",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Write the metrics to this file, for node_exporter's textfile collector.",
 )
 @click.option(
     "--serve", "port", type=int, metavar="PORT", help="Serve metrics to Prometheus until Ctrl-C."
 )
-@click.option("--address", default="127.0.0.1", help="With --serve: where to listen.")
+@click.option("--address", default="127.0.0.1", help="With --serve: address to listen on.")
 @common
 def command(call: Invocation, path: Path | None, port: int | None, address: str) -> None:
     """Show metrics of the store in Prometheus text format. Needs no JVM.
 
     Computed from the catalog and the events, so every process reports the same values. If the
-    settings name a Kafka broker it is asked for the lag of each query, for two seconds. Set
-    metrics_file to write them to a file after each periodic savepoint, too.
+    settings name a Kafka broker, it is asked for the lag of each query, with a timeout of two
+    seconds. Set metrics_file to write them to a file after each periodic savepoint, too.
 
     \b
     Examples:

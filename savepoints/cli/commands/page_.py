@@ -19,7 +19,7 @@ from savepoints.errors import UsageError
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.html",
-    help="Where to write it. An existing file is replaced atomically.",
+    help="File to write; an existing file is replaced atomically.",
 )
 @click.option(
     "--query",
@@ -35,7 +35,8 @@ from savepoints.errors import UsageError
 @click.option(
     "--no-source-check",
     is_flag=True,
-    help="Read only the store: no checkpoint, no Kafka, so no lag and no restorable-until.",
+    help="Read only the store, not Kafka or checkpoints; lag and the time until which "
+    "savepoints are restorable are then missing.",
 )
 @common
 def command(
@@ -52,9 +53,9 @@ def command(
     last savepoint, until when it is restorable, lag, last verify and drill; then a timeline of
     savepoints, generations and forks, every savepoint with its details, operations and events.
 
-    The page is one file without scripts that loads nothing: mail it, print it, keep it with an
-    incident. It shows offsets, table URIs, tags and error messages, but no state rows. `savepoints
-    ui` shows the same page live.
+    The page is a single file without scripts or external resources: mail it, print it, keep it with
+    an incident. It shows offsets, table URIs, tags and error messages, but no state rows.
+    `savepoints ui` shows the same page live.
 
     \b
     Examples:

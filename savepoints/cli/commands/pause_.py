@@ -25,7 +25,8 @@ def waiting(function: Function) -> Function:
         is_flag=False,
         flag_value=_DEFAULT_WAIT,
         callback=duration,
-        help=f"Wait until the query is paused, at most this long; {_DEFAULT_WAIT} without a value.",
+        help=f"Wait until the query has paused or resumed, up to this long; {_DEFAULT_WAIT} "
+        "without a value.",
     )(function)
 
 
@@ -36,7 +37,7 @@ def waiting(function: Function) -> Function:
     "--reason",
     default="",
     metavar="TEXT",
-    help="Reason; shown to anyone who finds the query paused.",
+    help="Why the query is paused; shown with its status.",
 )
 @common
 def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -> None:

@@ -46,14 +46,14 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("query", shell_complete=query_names)
-@click.option("--mermaid", is_flag=True, help="A Mermaid diagram instead of a tree.")
+@click.option("--mermaid", is_flag=True, help="Print a Mermaid diagram instead of a tree.")
 @common
 def show(call: Invocation, query: str, *, mermaid: bool) -> None:
     """Show the pipeline that QUERY belongs to: who reads whose tables, and how far behind.
 
-    What each query of the store reads comes from its checkpoint, and what it writes from settings
-    and savepoints. Tables and topics that no known query writes are shown as coming from outside;
-    which query writes a Kafka topic is not known. Needs no JVM.
+    What each query reads is taken from its checkpoint; what it writes, from settings and
+    savepoints. Tables and topics that no known query writes are shown as coming from outside; which
+    query writes a Kafka topic is not known. Needs no JVM.
 
     \b
     Examples:
@@ -75,14 +75,16 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
 
 @command.command("create")
 @click.argument("query", shell_complete=query_names)
-@click.option("--tag", help="Tag for the savepoint of each query; by default group- and the time.")
-@saved_forms("native", help="Form of the savepoints.")
+@click.option(
+    "--tag", help='Tag for the savepoint of each query; by default "group-" and the current time.'
+)
+@saved_forms("native", help="Copies of the state to save: native files, canonical rows, or both.")
 @click.option(
     "--wait",
     metavar="DURATION",
     default="10m",
     callback=duration,
-    help="How long to wait for a batch whose rows a reader has already read.",
+    help="How long to wait for a writer to commit a batch whose rows a reader has already read.",
 )
 @mutating
 @common
@@ -97,10 +99,10 @@ def create(
 ) -> None:
     """Take consistent savepoints of all queries in the pipeline of QUERY.
 
-    No query is stopped, whether it is running or not. Readers are saved before the queries whose
-    tables they read, so no savepoint has read rows that the writer's savepoint lacks. Nothing
-    existing is changed, so create never asks for confirmation. If interrupted, run the command
-    again: it skips queries that already have a savepoint with the tag.
+    Running queries are not stopped. Readers are saved before the queries whose tables they read, so
+    no reader's savepoint includes rows that the writer's savepoint lacks. Nothing existing is
+    changed, so create never asks for confirmation. If interrupted, run the command again: it skips
+    queries that already have a savepoint with the tag.
 
     \b
     Examples:
@@ -140,8 +142,8 @@ def verify(call: Invocation, query: str, tag: str) -> None:
     pipeline_text.show_group(call.output, group)
     if group.problems:
         raise VerificationError(
-            f"the savepoints {tag} do not fit together: {'; '.join(group.problems)}",
-            hint=f"take others: savepoints pipeline create {query} --tag OTHER",
+            f"the savepoints with the tag {tag} do not fit together: {'; '.join(group.problems)}",
+            hint=f"take new ones: savepoints pipeline create {query} --tag OTHER",
             query=query,
         )
 
@@ -202,7 +204,7 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     "--all",
     "every",
     is_flag=True,
-    help="All queries of the pipeline; by default QUERY and those that read from it.",
+    help="Roll back all queries of the pipeline, not only QUERY and those that read from it.",
 )
 @click.option(
     "--writer",
@@ -210,8 +212,8 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     multiple=True,
     metavar="QUERY=MODULE:FUNCTION",
     callback=_writers,
-    help="For a reader that is behind: a function that takes the SparkSession and returns the "
-    "query's DataStreamWriter, not started.",
+    help="For a reader that has to catch up: a function that takes the SparkSession and "
+    "returns the query's DataStreamWriter, not started.",
 )
 @click.option(
     "--checkpoints",
@@ -228,7 +230,7 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     metavar="DURATION",
     default="10m",
     callback=duration,
-    help="How long to wait for a run to pause, and to resume.",
+    help="How long to wait for a run to pause and, later, to resume.",
 )
 @mutating
 @stopped_said
@@ -246,13 +248,13 @@ def rollback(
     stopped: bool,
     consent: Consent,
 ) -> None:
-    """Roll back QUERY, together with all queries that read from it, to the savepoint NAME.
+    """Roll back QUERY, together with all queries that read from it, to savepoint NAME.
 
     QUERY goes to NAME; with --all, so do the queries of the pipeline that read no other query. To
-    take all of them to one group, pass its tag as NAME. A reader goes to its savepoint with that
-    tag if it fits, otherwise to its newest savepoint that has read nothing that is rolled back.
-    From there it reads exactly what its tables go back to, and continues after their rewinds: it
-    neither fails there nor reads anything twice.
+    roll all of them back to one group, pass its tag as NAME. A reader goes to its savepoint with
+    that tag if it fits, otherwise to its newest savepoint that has read nothing that is rolled
+    back. From there it reads exactly as far as its tables are rewound, and then continues after the
+    rewinds, so it neither fails on them nor reads anything twice.
 
     Safety savepoints of all queries are taken first; `savepoints undo QUERY` undoes the rollback of
     all of them. If interrupted, run the command again to resume. Runs of `savepoints run` are

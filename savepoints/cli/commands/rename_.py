@@ -14,7 +14,7 @@ from savepoints.cli.options import Consent, Invocation, common, mutating
 @mutating
 @common
 def command(call: Invocation, query: str, name: str, *, consent: Consent) -> None:
-    """Rename QUERY, which your own driver starts, to NAME.
+    """Rename QUERY, which your own driver runs, to NAME.
 
     All its savepoints and generations are renamed. A query that `savepoints run` starts cannot be
     renamed: its name is recorded in the transactions of its tables.

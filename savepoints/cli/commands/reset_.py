@@ -229,7 +229,7 @@ def _show(call: Invocation, plan: ResetPlan) -> None:
                 one.partition,
                 "new" if one.current is None else one.current,
                 one.to,
-                f"{one.records} again" if one.records >= 0 else f"{-one.records} left out",
+                f"{one.records} again" if one.records >= 0 else f"{-one.records} skipped",
                 f"{one.earliest} to {one.end}"
                 + (f", {one.from_archive} of them archived" if one.from_archive else ""),
                 one.why,

@@ -40,7 +40,10 @@ class _Rewriting(TypedDict):
 )
 @migrating
 @click.option(
-    "--to", required=True, metavar="URI", help="Checkpoint directory to create; must not exist yet."
+    "--to",
+    required=True,
+    metavar="URI",
+    help="Checkpoint directory to create; it must not exist yet.",
 )
 @click.option("--partitions", type=int, help="Number of state partitions; unchanged by default.")
 @click.option(
@@ -52,12 +55,13 @@ class _Rewriting(TypedDict):
     "--outputs",
     type=click.Choice(["check", "none"]),
     default="check",
-    help="none: the program writes elsewhere, so tables that have seen its batches do not matter.",
+    help="none: do not check the output tables, because the program writes elsewhere.",
 )
 @click.option(
     "--new-query-id",
     is_flag=True,
-    help="Give the query a new id, so that no table drops its batches; rows may be written twice.",
+    help="Give the query a new id, so that its tables do not drop batches they have already "
+    "seen; rows may be written twice.",
 )
 @restoring
 @mutating
@@ -80,21 +84,21 @@ def command(
 ) -> None:
     """Restore a savepoint into a new checkpoint directory.
 
-    A query started from it continues batch by batch as the original would have. Nothing existing is
-    changed, not even the outputs: rollback rewinds those, too. An output table that has seen
-    later batches would silently drop the new ones, so that is refused. With --partitions or
+    A query started from it continues batch by batch as the original would have. Nothing that exists
+    is changed, not even the outputs; use rollback to rewind those, too. Refused if an output table
+    already has later batches, because Delta would silently drop the new ones. With --partitions or
     --provider the state is rewritten through Spark.
 
     With --at TIME --exact the query then runs in the new directory, from the savepoint before TIME
-    up to the first record in each partition whose Kafka timestamp is TIME or later; what it writes
-    meanwhile is discarded.
+    up to, but not including, the first record in each partition whose Kafka timestamp is TIME or
+    later. What it writes on the way is discarded.
 
     With --source the query reads other sources: `keep:0` is source 0 of the savepoint, `new` starts
-    with the options of its reader, a position starts exactly there. The state is kept.
+    as the options of its reader say, and a position (JSON) starts exactly there. The state is kept.
 
-    With --migrate the checkpoint fits the changed program of --app: new columns and operators start
-    at the savepoint; state that only moved or got a wider type is kept. See
-    savepoints upgrade.
+    With --migrate the state is converted for the changed program given by --app. New columns and
+    operators have no history from before the savepoint; state that only moved or got a wider type
+    is kept. See `savepoints upgrade check`.
 
     \b
     Examples:

@@ -66,17 +66,18 @@ def command(
     stopped: bool,
     consent: Consent,
 ) -> None:
-    """Take state, offsets and outputs back to the savepoint NAME, or to another point.
+    """Roll state, offsets and outputs back to savepoint NAME, or to another point.
 
     A safety savepoint of the current state is taken first; the old checkpoint is left as it is and
     a new generation begins. If interrupted, run the command again to resume, or undo it.
 
     With --at TIME --exact the query runs the current application from the savepoint before TIME up
-    to the first record in each partition whose Kafka timestamp is TIME or later; with --at-by
-    commit it goes to the newest batch committed by then.
+    to, but not including, the first record in each partition whose Kafka timestamp is TIME or
+    later. With --at-by commit, it goes to the newest batch committed by TIME.
 
     With --source the new generation reads other sources: `keep:0` is source 0 of the savepoint,
-    `new` starts with the options of its reader, a position starts exactly there. The state is kept.
+    `new` starts as the options of its reader say, and a position (JSON) starts exactly there. The
+    state is kept.
 
     \b
     Examples:

@@ -39,7 +39,7 @@ FOR_EVER = "36500d"
     "--max-duration",
     metavar="DURATION",
     callback=duration,
-    help="Start no new batch after this long (90s, 5m).",
+    help="Start no new batch after this time (90s, 5m).",
 )
 @click.option("--max-records", type=int, metavar="N", help="Stop after exactly N more records.")
 @click.option(
@@ -48,20 +48,22 @@ FOR_EVER = "36500d"
     flag_value=FOR_EVER,
     metavar="[DURATION]",
     callback=duration,
-    help="Wait for another run of the query to end; without a duration, as long as it takes.",
+    help="Wait this long for another run of the query to end; without a value, wait until it does.",
 )
 @click.option(
     "--recover",
     is_flag=True,
     help="If the checkpoint is missing or damaged, continue from the newest good savepoint.",
 )
-@saved_forms(BOTH, help="Form of the savepoints.")
+@saved_forms(BOTH, help="Copies of the state to save: native files, canonical rows, or both.")
 @click.option(
     "--accept-state-names",
     is_flag=True,
-    help="Continue even if fields of the restored state have other names in the program.",
+    help="Continue even if the program has different names for fields of the restored state.",
 )
-@click.option("--no-final-savepoint", is_flag=True, help="Take no savepoint at the end.")
+@click.option(
+    "--no-final-savepoint", is_flag=True, help="Do not take a savepoint when the run ends."
+)
 @common
 def command(
     call: Invocation,
@@ -90,11 +92,12 @@ def command(
     are refused. Exit code 3 if --until was given but not reached because of another limit or a
     signal. --max-duration limits when the last batch starts, not when it ends.
 
-    A query that reads Delta tables ends at version:N (of its one table), at a time (every commit
-    before it), at a savepoint, or at latest; one that reads tables and topics, only at latest.
+    For a query that reads Delta tables, --until is version:N (if it reads one table), a time (every
+    commit before it), a savepoint, or latest; for one that reads tables and topics, only latest.
 
     A paused query stays paused: the run waits for `savepoints resume`, and SIGTERM ends it with 0.
-    With --until, --max-duration or --max-records it ends at once with 0, "paused" in the JSON.
+    With --until, --max-duration or --max-records it exits at once with 0 and reports "paused" in
+    the JSON.
 
     \b
     Examples:

@@ -17,7 +17,7 @@ from savepoints.cli.render import savepoint_text
 @of_query
 @common
 def command(call: Invocation, name: str, query: str | None, *, no_source_check: bool) -> None:
-    """Show everything about the savepoint NAME. Needs no JVM.
+    """Show everything about savepoint NAME. Needs no JVM.
 
     NAME is an id, a unique prefix of an id, a tag, latest, latest~2 (the second before the latest)
     or @TIME. The last three skip savepoints that were rolled back, unless --any-line is given. The

@@ -27,7 +27,7 @@ _ROWS_SHOWN = 20
 @click.option(
     "--state-store",
     metavar="NAME",
-    help="One of the stores that Spark keeps for a join, instead of its two sides.",
+    help="Read one of the state stores that Spark keeps for a join, instead of its two sides.",
 )
 @click.option(
     "--key",
@@ -44,7 +44,7 @@ _ROWS_SHOWN = 20
     help=f"How many rows; {_ROWS_SHOWN} by default, all with --to.",
 )
 @click.option(
-    "--to", metavar="URI", help="Write the rows to this location as Parquet; must not exist yet."
+    "--to", metavar="URI", help="Write the rows to this location as Parquet; it must not exist yet."
 )
 @click.option("--jsonl", is_flag=True, help="One JSON object per row instead of a table.")
 @of_query
@@ -63,7 +63,7 @@ def command(
     *,
     jsonl: bool,
 ) -> None:
-    """Read the state in the savepoint NAME as typed rows.
+    """Read the state in savepoint NAME as typed rows.
 
     Rows have the columns key and value (for transformWithState also map_key, position,
     expires_at_ms or fires_at_ms) and partition_id; --where and the header of the table name their

@@ -21,7 +21,9 @@ from savepoints.cli.options import Consent, Invocation, common, mutating, of_que
     default=None,
     help="Protect the savepoint from retention, or stop protecting it.",
 )
-@click.option("--move", is_flag=True, help="Move the tags from the savepoints that have them.")
+@click.option(
+    "--move", is_flag=True, help="If another savepoint already has the tag, move it from there."
+)
 @of_query
 @mutating
 @common
@@ -37,7 +39,7 @@ def command(
     move: bool,
     consent: Consent,
 ) -> None:
-    """Give the savepoint NAME one or more TAGs, a description, or a pin.
+    """Add one or more TAGs, a description or a pin to savepoint NAME.
 
     A tag is a name for one savepoint of a query: savepoints show before-release. The state, offsets
     and other contents of a savepoint never change, so tag never asks for confirmation.

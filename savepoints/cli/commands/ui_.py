@@ -18,7 +18,8 @@ from savepoints.cli.options import Invocation, common
 @click.option(
     "--no-source-check",
     is_flag=True,
-    help="Read only the store: no checkpoint, no Kafka, so no lag and no restorable-until.",
+    help="Read only the store, not Kafka or checkpoints; lag and the time until which "
+    "savepoints are restorable are then missing.",
 )
 @common
 def command(call: Invocation, port: int, *, no_source_check: bool) -> None:

@@ -27,10 +27,10 @@ def command(
 ) -> None:
     """Undo the last operation on QUERY: a rollback, reset, promotion or merge.
 
-    An interrupted operation is undone as far as it got. Otherwise the query goes back to the
-    safety savepoint that the operation took first, outputs included. The plan names the operation;
-    review it with --dry-run. What took several queries back together is undone for all of them.
-    An undo cannot be undone: roll back to its safety savepoint instead.
+    An interrupted operation is undone as far as it got. Otherwise the query goes back to the safety
+    savepoint that the operation took first, outputs included. The plan names the operation; review
+    it with --dry-run. An operation that rolled back several queries together is undone for all of
+    them. An undo cannot be undone: roll back to its safety savepoint instead.
 
     \b
     Examples:
@@ -53,9 +53,12 @@ def command(
     if last.verb == rollback_plan.VERB:
         if to is not None or outputs != "rewind":
             raise UsageError(
-                f"the {last.verb} {last.id} is undone with the outputs of all its queries, and "
-                "their checkpoints go beside those that it wrote",
-                hint=f"omit --to and --outputs: savepoints undo {query}",
+                (
+                    f"--to and --outputs cannot be used here: undoing the {last.verb} {last.id} "
+                    "rewinds the outputs of all its queries and writes their checkpoints next "
+                    f"to those of the {last.verb}"
+                ),
+                hint=f"omit them: savepoints undo {query}",
                 query=query,
             )
         together = rollback_plan.undo_plan(call.store, last, stopped=stopped)

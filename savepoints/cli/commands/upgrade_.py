@@ -27,7 +27,7 @@ def command() -> None:
 
 
 @command.command("check")
-@click.option("--app", required=True, metavar="MODULE:ATTR", help="The changed program.")
+@click.option("--app", required=True, metavar="MODULE:ATTR", help="The changed program to check.")
 @click.option(
     "--from", "name", required=True, metavar="SAVEPOINT", help="The savepoint to start from."
 )
@@ -38,7 +38,7 @@ def command() -> None:
     "sources",
     multiple=True,
     metavar="START",
-    help="As for restore: one per source of the program, in order; topics are not compared.",
+    help="As for restore, one per source in order; topics are not compared.",
 )
 @of_query
 @common

@@ -47,8 +47,8 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "--read-data",
     "share",
     metavar="SHARE",
-    help="Hash only some of the files: 10% for a random sample, 2/7 for the second of seven fixed "
-    "parts. Whether all files exist is always checked.",
+    help="Hash only a subset of the files: 10% for a random sample, 2/7 for the second of "
+    "seven fixed parts. The existence of every file is always checked.",
 )
 @of_query
 @common
@@ -61,7 +61,7 @@ def command(
     *,
     everything: bool,
 ) -> int:
-    """Check that the savepoint NAME is complete and undamaged.
+    """Check that savepoint NAME is complete and undamaged.
 
     Hashes every file and compares row counts; no JVM is started unless --contents or --deep asks
     for one. This checks one savepoint; `savepoints check` checks the store and machine.

@@ -66,17 +66,17 @@ class PipelineStory(Story):
         self.type(f"{_MERGE} --downstream plan")
         planned = self._differing()
 
-        self.step("Merge them through all three: each level is replayed for what it concerns.")
+        self.step("Merge them through all three: each level replays only what is affected.")
         self.type(f"{_MERGE} --downstream merge --yes")
         merged = self._differing()
 
-        self.step("The orders of the next days count on from there.")
+        self.step("The orders of the following days are counted from there.")
         self.type(f"{PRODUCE} --from {_END} --until {_LATER}")
         for level in ("bronze", "silver", "gold"):
             self.type(f"savepoints run {level} --until latest")
         after = self._differing(_LATER)
 
-        self.step("Was the file wrong? Take all three back as one, and let them read on.")
+        self.step("Was the file wrong? Roll all three back together, and let them continue.")
         self.type("savepoints pipeline rollback gold before-late --all --yes")
         for level in ("bronze", "silver", "gold"):
             self.type(f"savepoints run {level} --until latest")

@@ -62,7 +62,7 @@ def _sources(output: Terminal, sources: tuple[SourcePlace, ...]) -> None:
     if others:
         output.table(
             ("source", "kind", "position"),
-            ((one.number, one.kind, one.position or "not begun") for one in others),
+            ((one.number, one.kind, one.position or "not started") for one in others),
         )
     if len(others) < len(sources):
         output.table(

@@ -295,7 +295,7 @@ class _Compare:
         )
         if taken is None:
             raise NoCommittedBatchError(
-                f"{compared.query} has committed no batch, so there is nothing to compare",
+                f"{compared.query} has not committed a batch, so there is nothing to compare",
                 hint="the topics are empty up to that point; choose a later end",
                 query=compared.query,
             )

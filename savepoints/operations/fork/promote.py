@@ -255,7 +255,7 @@ class _Promotion:
         )
         if failed := [one for one in found if not one.passed]:
             raise CheckFailedError(
-                f"{self.plan.fork} must not take over from {self.plan.query}: "
+                f"{self.plan.fork} cannot take over from {self.plan.query}: "
                 + "; ".join(f"{one.name}: {one.found}" for one in failed),
                 hint=f"compare the two: savepoints compare {self.plan.query} {self.plan.fork} "
                 "--until latest; or promote without checks: --no-checks",
@@ -292,8 +292,8 @@ def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
     """Return the further offset of each partition; both read the same topics."""
     if one.keys() != other.keys():
         raise UsageError(
-            f"one reads {', '.join(sorted(one))} and the other {', '.join(sorted(other))}, so "
-            "they cannot be run to the same offsets",
+            f"the fork and the live query read different topics ({', '.join(sorted(one))} "
+            f"and {', '.join(sorted(other))}), so they cannot be run to the same offsets",
             hint="fork again with the topics of the live query",
         )
     return {

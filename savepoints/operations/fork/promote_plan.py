@@ -115,7 +115,8 @@ def _origin(store: Store, fork: str) -> str:
     if not generations or generations[0].begun_from is None:
         store.generations.current(fork)
         raise UsageError(
-            f"{fork} was not made by `fork`, so the query that it should take over from is unknown",
+            f"{fork} was not created by `fork`, so the query that it should take over from "
+            "is unknown",
             hint=f"specify that query: savepoints promote {fork} --into QUERY",
             query=fork,
         )
@@ -131,8 +132,8 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
     batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())
     if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
         raise UsageError(
-            f"{fork} took over from {live} at {rfc3339(now.begun_at)} and has committed "
-            "nothing since",
+            f"{fork} took over from {live} at {rfc3339(now.begun_at)} and has not committed "
+            "a batch since",
             hint=f"to continue: savepoints run {live}, or savepoints resume {live}; or undo the "
             f"promotion: savepoints undo {live}",
             query=live,

@@ -131,7 +131,7 @@ class StateDifference:
     def counted(self) -> str:
         """Say how many rows differ, and of how many, as far as that is known."""
         if self.rows is None:
-            return "an unknown number of rows differs"
+            return "an unknown number of rows differ"
         of = f" of {round(self.rows / self.share):,}" if self.share else ""
         return f"{self.rows:,}{of} rows differ"
 

@@ -145,8 +145,8 @@ def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest
     )
     why = f" ({live.reach.ends_with})" if live.reach.ends_with else ""
     raise IncompatibleError(
-        f"cannot tell what {live.name} dropped: the batch log lacks {len(lost)} batches, "
-        f"starting with batch {lost[0]}{why}",
+        f"cannot tell which events {live.name} dropped: the batch log lacks {len(lost)} "
+        f"batches, starting with batch {lost[0]}{why}",
         hint=hint,
         query=live.name,
         batches=lost[:20],

@@ -120,7 +120,7 @@ class LiveQuery:
         """Refuse entities that have to be replayed from before something that no event tells of."""
         if entities and self.reach.ends_with:
             raise IncompatibleError(
-                f"{entities} of the entities would have to be replayed from before a change that "
+                f"{entities} entities would have to be replayed from before a change that "
                 f"no event caused: {self.reach.ends_with}",
                 hint="merge only events that are newer than that change, or correct the state by "
                 f"hand: savepoints edit latest --query {self.name}",

@@ -14,8 +14,9 @@ from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.plan import Step
 
 _GIVEN_UP_BY_APPEND = (
-    "the events are treated as if they arrived now: those below the watermark are dropped, and "
-    "results that depend on the order of events differ from those of a timely arrival"
+    "the events are treated as if they arrived now: those below the watermark are dropped, "
+    "and results that depend on the order of events differ from what they would be if the "
+    "events had arrived on time"
 )
 _STAYS = "this cannot be undone: the events stay in {topic}, and are read again after a rollback"
 _GIVEN_UP_BY_ALL = (
@@ -24,8 +25,8 @@ _GIVEN_UP_BY_ALL = (
     "the batch does not touch"
 )
 _GIVEN_UP_BY_FUNCTION = (
-    "nothing is replayed, and nothing proves that the application's functions give the result "
-    "of a timely arrival"
+    "nothing is replayed, and nothing proves that the application's functions give the "
+    "result that the events would have had on time"
 )
 _UNPROVED = (
     "nothing proves that the query can be replayed exactly: this policy has no control entities"
@@ -114,7 +115,9 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
         replay_strategy.refuse_unknown(assignment, known, cut, against)
     batches = cut.cut.batch_id + 1 - assignment.first_batch
     how = (
-        f"batch by batch ({batches}), because {'; '.join(against)}" if against else "in few slices"
+        f"batch by batch ({batches}), because {'; '.join(against)}"
+        if against
+        else "in a few large batches"
     )
     begins = ", ".join(
         f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"

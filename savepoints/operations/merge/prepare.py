@@ -118,8 +118,8 @@ def prepare(
     query = asked.query
     if asked.batch is None and asked.policy != "exact":
         raise UsageError(
-            f"what was dropped as late cannot be merged with --policy {asked.policy}: the query "
-            "has read it already",
+            "events that were dropped as late cannot be merged with --policy "
+            f"{asked.policy}, because the query has already read them",
             hint="omit --policy",
             query=query,
         )

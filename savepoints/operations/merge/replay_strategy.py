@@ -89,8 +89,8 @@ def refuse_unknown(
     """Refuse a replay batch by batch where not all batches are known."""
     if lost := _lost(assignment, known, files):
         raise IncompatibleError(
-            f"{assignment.live.name} cannot be replayed exactly: not in a few slices, because "
-            f"{'; '.join(against)}; not batch by batch, because {lost}",
+            f"{assignment.live.name} cannot be replayed exactly: not in a few large "
+            f"batches, because {'; '.join(against)}; not batch by batch, because {lost}",
             hint=f"nothing was changed; {ALTERNATIVES}",
             query=assignment.live.name,
             reasons=list(against),

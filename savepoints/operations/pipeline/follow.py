@@ -94,14 +94,14 @@ def catch_up(
             utc_now(),
         )
         checkpoint.put(f"offsets/{batch}", data)
-    progress(f"running batch {batch} of {query} to where the tables that it reads go back to")
+    progress(f"running batch {batch} of {query}, up to the versions that its tables are rewound to")
     run()
     reached = position.read(checkpoint)
     if reached.committed != batch or reached.positions != wanted:
         raise NotAlignedError(
-            f"{query} is at batch {reached.committed} and {reached.positions} after its planned "
-            f"batch {batch}, which ends at {wanted}",
-            hint="undo the operation: savepoints operations list; then try again",
+            f"{query} is at batch {reached.committed} and {reached.positions} after its "
+            f"planned batch {batch}, which should have ended at {wanted}",
+            hint="find the operation and undo it: savepoints operations list; then try again",
             query=query,
         )
 
@@ -145,12 +145,13 @@ def run_writer(query: str, checkpoint: Location, build: WriterFunction, settings
     """Run the planned batch of a query that a function of the user builds."""
     from savepoints.spark.session import session
 
-    spark = session(settings, f"savepoints pipeline rollback of {query}")
+    spark = session(settings, f"savepoints pipeline rollback {query}")
     # The trigger once keeps to a batch that was planned.
     ran = run_once(build(spark), checkpoint)
     if (error := ran.exception()) is not None:
         raise SavepointsError(
-            f"{query} failed on its way to the cut: {cause(report(error))}",
-            hint="fix the cause and run the command again, or undo it: savepoints operations list",
+            f"{query} failed while catching up to the rollback point: {cause(report(error))}",
+            hint="fix the cause and run the command again, or find the operation and undo "
+            "it: savepoints operations list",
             query=query,
         )

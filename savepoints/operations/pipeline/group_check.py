@@ -41,8 +41,8 @@ class GroupRead:
     def __str__(self) -> str:
         """Say why they do not fit together."""
         return (
-            f"{self.reader} is ahead of {self.writer}: {self.problem}, of {self.table_uri}, and "
-            f"the savepoint of {self.writer} ends at version {self.version}"
+            f"{self.reader} is ahead of {self.writer}: {self.problem}, of {self.table_uri}, "
+            f"but the savepoint of {self.writer} ends at version {self.version}"
         )
 
 

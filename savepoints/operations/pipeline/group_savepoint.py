@@ -76,7 +76,7 @@ class Group:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why it cannot be restored as one, a sentence each; none when it can."""
-        lacking = (f"{one} has no savepoint {self.tag}" for one in self.missing)
+        lacking = (f"{one} has no savepoint with the tag {self.tag}" for one in self.missing)
         return (*lacking, *_ahead(self.reads))
 
 
@@ -159,7 +159,7 @@ def _fitting(
     """Take a savepoint of a query that holds all that was read of its tables, without the tag."""
     while True:
         saving = create.plan(
-            store, query=name, forms=plan.forms, description=f"of the group {plan.tag}"
+            store, query=name, forms=plan.forms, description=f"part of the group {plan.tag}"
         )
         saved = create.execute(saving, store)
         faults.reach("group.saved")
@@ -167,8 +167,8 @@ def _fitting(
         if not ahead:
             return saved
         progress(
-            f"waiting for {name} to commit the batch after {saved.cut.batch_id}: a reader already "
-            "has rows of it"
+            f"waiting for {name} to commit the batch after {saved.cut.batch_id}: a reader "
+            "has already read rows of it"
         )
         while _committed(saving) <= saved.cut.batch_id:
             if time.monotonic() > deadline:
@@ -207,7 +207,7 @@ def read(store: Store, query: str, name: str) -> Group:
     made = _group(store, members, name)
     if not made.savepoints:
         raise SavepointNotFoundError(
-            f"no query of the pipeline of {query} has a savepoint {name!r}",
+            f"no query in the pipeline of {query} has a savepoint {name!r}",
             hint=f"take them: savepoints pipeline create {query} --tag {name}",
             query=query,
         )
@@ -229,8 +229,8 @@ def _tagged(store: Store, members: Sequence[str], name: str) -> dict[str, Savepo
 
 def _no_order(query: str, obstacles: Sequence[PipelineFinding]) -> NotAlignedError:
     return NotAlignedError(
-        f"the queries of the pipeline of {query} cannot be saved as one: "
+        f"the queries in the pipeline of {query} cannot be saved as one group: "
         + "; ".join(one.what for one in obstacles),
-        hint=f"see who reads whom: savepoints pipeline show {query}",
+        hint=f"show who reads whose tables: savepoints pipeline show {query}",
         query=query,
     )

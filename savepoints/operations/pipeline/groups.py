@@ -78,8 +78,8 @@ def plan_copy(store: Store, query: str, destination: str, *, name: str) -> Group
     group = group_savepoint.read(store, query, name)
     if group.problems:
         raise NotAlignedError(
-            f"the group {name} cannot be copied as one: {'; '.join(group.problems)}",
-            hint="copy single savepoints with savepoints copy",
+            f"the group {name} cannot be copied: {'; '.join(group.problems)}",
+            hint="to copy individual savepoints: savepoints copy",
             query=query,
         )
     copies = tuple(copy.plan(store, one.id, destination) for one in group.savepoints)

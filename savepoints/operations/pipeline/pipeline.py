@@ -104,12 +104,12 @@ def _look_at(generation: Generation) -> tuple[PipelineQuery, list[PipelineFindin
         now = position.read(Location.of(checkpoint))
     except (SavepointsError, FileNotFoundError) as error:
         said = error.message if isinstance(error, SavepointsError) else f"{error} is missing"
-        what = f"the checkpoint of {name} cannot be read, so what it reads is unknown: {said}"
+        what = f"the checkpoint of {name} cannot be read, so its sources are unknown: {said}"
         return query, [PipelineFinding("unreadable_checkpoint", (name,), what)]
     if now.committed is None:
         what = (
-            f"the checkpoint of {name}, {checkpoint}, has no committed batch, so what it reads is "
-            "not yet known"
+            f"the checkpoint of {name}, {checkpoint}, has no committed batch, so its "
+            "sources are not yet known"
         )
         return query, [PipelineFinding("no_batch", (name,), what)]
     sources = [_source(number, one) for number, one in enumerate(now.positions) if one is not None]
@@ -117,7 +117,7 @@ def _look_at(generation: Generation) -> tuple[PipelineQuery, list[PipelineFindin
         PipelineFinding(
             "no_position",
             (name,),
-            f"source {number} of {name} has no position yet, so what it reads is not known",
+            f"source {number} of {name} has no position yet, so it is not known what it reads",
         )
         for number, one in enumerate(now.positions)
         if one is None

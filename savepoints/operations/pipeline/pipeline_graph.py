@@ -298,9 +298,12 @@ def _cycles(inside: arcs.Arcs) -> list[PipelineFinding]:
         PipelineFinding(
             "cycle",
             group,
-            f"{group[0]} reads what it writes itself"
+            f"{group[0]} reads a table that it writes itself"
             if len(group) == 1
-            else f"{_listed(group)} read each other in a cycle, so none of them comes first",
+            else (
+                f"{_listed(group)} read each other's tables in a cycle, so they cannot be "
+                "put in order"
+            ),
         )
         for group in arcs.cycles(inside)
     ]
@@ -335,12 +338,15 @@ def _about_tables(
         if len(places) > 1:
             others = {name for uri in places for name in writers.get(uri, [])}
             concerned = tuple(sorted({edge.reader, *others}))
-            what = f"{reads}, which is the id of {_listed(places)}: which is read is unknown"
+            what = (
+                f"{reads}; {_listed(places)} all have this id, so it is unknown which of "
+                "them is read"
+            )
             found.append(PipelineFinding("copied_table", concerned, what))
         elif not places and was_at in now:
             what = (
-                f"{reads}, which was at {was_at} when a savepoint was taken; that is now a "
-                f"different table, {now[was_at]}, and Delta refuses to continue with it"
+                f"{reads}, which was at {was_at} when a savepoint was taken; a different "
+                f"table, {now[was_at]}, is there now, and Delta refuses to continue with it"
             )
             found.append(PipelineFinding("replaced_table", (edge.reader,), what))
         elif edge.version is not None and edge.position.behind(edge.version) < 0:

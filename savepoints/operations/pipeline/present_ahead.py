@@ -40,7 +40,7 @@ def notes(store: Store, found: Pipeline, members: Sequence[PipelineMember]) -> I
                     problem := group_check.ahead(output, edge.position)
                 ):
                     yield (
-                        f"{edge.reader}: {problem}, of {output.uri}, which {one.query} has not "
-                        f"committed: undoing this will be refused; run {one.query} first, so that "
-                        "it commits the batch"
+                        f"{edge.reader}: {problem}, of {output.uri}, from a batch that "
+                        f"{one.query} has not committed, so undoing this will be refused; "
+                        f"run {one.query} first, to commit the batch"
                     )

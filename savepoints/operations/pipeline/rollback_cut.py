@@ -47,7 +47,7 @@ def choose(store: Store, found: Pipeline, name: str, *, every: bool) -> tuple[Me
     tagged = {one.query: one for one in catalog.select(store.catalog.all(), tag=name)}
     if every and tagged and (missing := [one for one in scope if one not in tagged]):
         raise SavepointNotFoundError(
-            f"{', '.join(missing)} has no savepoint {name}, so the group is not whole",
+            f"the group {name} is incomplete; it has no savepoint of {', '.join(missing)}",
             hint=f"roll back only some of them: savepoints pipeline rollback QUERY {name}; or "
             f"see the group: savepoints pipeline verify {found.query} --tag {name}",
             query=found.query,
@@ -117,7 +117,7 @@ def described(cut: MemberCut) -> Iterator[str]:
         what = f"{read.writer}'s {read.table_uri}"
         if read.behind:
             yield f"read {what} from {_next(read)} to version {read.version}"
-        yield f"continue behind the rewind of {what}"
+        yield f"continue after the rewind of {what}"
 
 
 def _next(read: TableRead) -> str:

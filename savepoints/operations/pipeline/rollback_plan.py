@@ -181,8 +181,8 @@ def _refuse_followed(store: Store, operation: Operation) -> None:
         )
         if last.id != operation.id:
             raise NotFoundError(
-                f"{query} was changed since the {VERB} {operation.id}, by the {last.verb} "
-                f"{last.id}, so that cannot be undone as a whole",
+                f"{query} was changed after the {VERB} {operation.id}, by the {last.verb} "
+                f"{last.id}, so the {VERB} cannot be undone as a whole",
                 hint=f"undo that first: savepoints undo {query}; or go back to one group: "
                 f"savepoints pipeline rollback {operation.query} TAG --all",
                 query=query,
@@ -230,8 +230,8 @@ def undo_begun_plan(store: Store, begun: PipelineRollbackPlan) -> Plan:
     if back is None:
         return Plan("undo", begun.query, tuple(removed), ("the safety savepoints are kept",))
     why = (
-        "tables were taken back already, so the queries continue in new generations, from their "
-        "safety savepoints"
+        "some tables were already rewound, so the queries continue in new generations, from "
+        "their safety savepoints"
     )
     return Plan("undo", begun.query, (*removed, *back.steps), (why, *back.warnings))
 
@@ -249,8 +249,8 @@ def _to_safety(
     for one in done.members:
         if one.rollback.safety_id is None:
             raise NotFoundError(
-                f"the {VERB} {done.operation_id} found nothing to save of {one.query}, which "
-                "therefore has no state to return to",
+                f"when the {VERB} {done.operation_id} began, there was nothing to save of "
+                f"{one.query}, so it has no state to return to",
                 hint=f"list the savepoints: savepoints list --query {one.query}",
                 query=one.query,
             )

@@ -13,6 +13,7 @@ from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.runtime import app as apps
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 
 def running(store: Store, queries: Sequence[str]) -> tuple[str, ...]:
@@ -21,9 +22,9 @@ def running(store: Store, queries: Sequence[str]) -> tuple[str, ...]:
     others = {one: holder for one, holder in held.items() if holder.verb != lease.RUN}
     if len(others) > 1 and all(holder.runs for holder in others.values()):
         raise QueryRunningError(
-            f"{' and '.join(others)} are running in their own drivers: "
-            f"{', '.join(holder.who for holder in others.values())}",
-            hint="stop each of them there: attached.stop() finishes the batch and takes a "
+            f"queries are running in their own drivers: {' and '.join(others)} "
+            f"({', '.join(holder.who for holder in others.values())})",
+            hint="stop each in its driver: attached.stop() finishes the batch and takes a "
             "savepoint",
             query=next(iter(others)),
             queries=list(others),
@@ -39,10 +40,10 @@ def refuse_unknown_order(found: Pipeline, *, every: bool) -> None:
     unknown = [one for one in found.findings if one.kind in NO_ORDER and scope & {*one.queries}]
     if unknown:
         raise NotAlignedError(
-            f"the queries behind {found.query} cannot be taken back as one: "
+            f"{found.query} and the queries that read from it cannot be rolled back together: "
             + "; ".join(one.what for one in unknown),
-            hint=f"see who reads whom: savepoints pipeline show {found.query}; or take the queries "
-            "back one by one: savepoints rollback",
+            hint=f"show who reads whose tables: savepoints pipeline show {found.query}; or "
+            "roll the queries back one by one: savepoints rollback",
             query=found.query,
         )
 
@@ -59,20 +60,22 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
         for read in one.reads:
             if read.table_uri in shared:
                 raise NotAlignedError(
-                    f"{one.query} reads {read.table_uri}, where only the rows with "
-                    f"{shared[read.table_uri]} go back: those that others wrote since would be "
-                    "skipped",
-                    hint="give the query a table of its own, or take the queries back one by one: "
-                    "savepoints rollback",
+                    f"only the rows of {read.table_uri} with {shared[read.table_uri]} would "
+                    f"be rewound, so {one.query}, which reads the table, would skip the "
+                    "rows that others have written since",
+                    hint="give the query a table of its own, or roll the queries back one "
+                    "by one: savepoints rollback",
                     query=one.query,
                     uri=read.table_uri,
                 )
             if gone := table_reads.unreadable_files(read):
                 raise NotAlignedError(
-                    f"{one.query} has to read {read.table_uri} up to version {read.version}, of "
-                    f"which {len(gone)} files are gone, for example {gone[0]}",
-                    hint="they were removed, by VACUUM or by hand: choose a later savepoint of "
-                    f"{read.writer}, or one of {one.query} that has read them",
+                    f"{one.query} has to read {read.table_uri} up to version "
+                    f"{read.version}, but {len(gone)} of its files are gone, for example "
+                    f"{gone[0]}",
+                    hint="the files were removed by VACUUM or by hand: choose a later "
+                    f"savepoint of {read.writer}, or one of {one.query} that has "
+                    "already read them",
                     query=one.query,
                     uri=read.table_uri,
                     files=gone,
@@ -82,11 +85,13 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
         elif one.is_behind and one.writer is None:
             behind = next(read for read in one.reads if read.behind)
             raise UsageError(
-                f"{one.query} has to read {behind.behind} versions of {behind.table_uri} up to "
-                f"version {behind.version} before it can go on, and what runs it is not known",
-                hint=f"add [queries.{one.query}] with its app to the settings; or name what builds "
-                f"it: --writer {one.query}=package.module:function, a function that "
-                "takes the SparkSession and returns the query's DataStreamWriter, not started",
+                f"{one.query} has to read {count_text(behind.behind, 'more version')} of "
+                f"{behind.table_uri}, up to version {behind.version}, before it can "
+                "continue, but its program is unknown",
+                hint=f"add [queries.{one.query}] with its app to the settings; or name a "
+                "function that builds it: --writer "
+                f"{one.query}=package.module:function, which takes the SparkSession "
+                "and returns the query's DataStreamWriter, not started",
                 query=one.query,
             )
         elif one.is_behind and one.writer is not None:

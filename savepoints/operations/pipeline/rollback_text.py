@@ -35,7 +35,7 @@ def steps(
         for what in rollback_cut.described(cut):
             yield Step(f"{query}.followed", f"{query}: {what}")
     yield from named(lambda name: name == "generation_begun")
-    yield from (Step("resumed", f"let {query} run again") for query in paused)
+    yield from (Step("resumed", f"resume the run of {query}") for query in paused)
 
 
 def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
@@ -58,16 +58,16 @@ def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
         yield from (f"{one.query}: {note}" for note in one.rollback.warnings if note not in known)
     for uri, readers in ours.items():
         names = " and ".join(dict.fromkeys(readers))
-        who = f"{names} goes back with it, any other" if readers else "a"
+        who = f"{names} is rolled back as well; any other" if readers else "a"
         yield (
-            f"{uri}: {who} streaming reader fails at the rewind unless it has skipChangeCommits, "
-            "and with that keeps what is taken back"
+            f"{uri}: {who} streaming reader fails at the rewind unless it sets "
+            "skipChangeCommits, and then it keeps the rows that were rolled back"
         )
     yield (
-        "what the queries have done elsewhere than in their outputs is not taken back, such as "
-        "messages to other systems"
+        "effects outside the outputs of the queries, such as messages to other systems, are "
+        "not rolled back"
     )
     inside = {one.query for one in members}
     for finding in found.findings:
         if finding.kind in _MAY_READ and not inside & {*finding.queries}:
-            yield f"not taken back, and it may read these tables: {finding.what}"
+            yield f"not rolled back, although it may read these tables: {finding.what}"

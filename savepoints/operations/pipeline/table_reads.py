@@ -112,24 +112,23 @@ def _behind(output: OutputVersion, position: TablePosition) -> tuple[int, str]:
         oldest = commit.version
         if what := _impassable(commit):
             return 0, (
-                f"is at version {position.version} of {output.uri}, before version "
-                f"{commit.version} {what}, and cannot read across that up to version "
-                f"{output.version}"
+                f"is at version {position.version} of {output.uri} and cannot read on to "
+                f"version {output.version}, because version {commit.version} {what}"
             )
         behind += commit.changes_data
     if oldest <= max(position.version, 0) or position.version > output.version:
         return behind, ""
     return 0, (
-        f"is at version {position.version} of {output.uri}, of which the log before version "
-        f"{oldest} is gone, so it cannot read up to version {output.version}"
+        f"is at version {position.version} of {output.uri} and cannot read on to version "
+        f"{output.version}, because the log before version {oldest} is gone"
     )
 
 
 def _impassable(commit: log.Commit) -> str:
     """Say what a commit did that a reader must not read; empty for all that it may."""
     if commit.back_to is not None or commit.operation == "RESTORE":
-        return "took the table back"
-    return "corrected it by a merge" if correction_of(commit.user_metadata) else ""
+        return "rewound the table"
+    return "is the correction of a merge" if correction_of(commit.user_metadata) else ""
 
 
 def _files(uri: str, version: int) -> Iterator[str]:

@@ -42,8 +42,8 @@ def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:
     )
     if followers:
         raise IncompatibleError(
-            f"{', '.join(followers)} took over the correction of the {last.verb} {last.id}, and "
-            "would keep it",
+            f"{', '.join(followers)} already applied the correction of the {last.verb} "
+            f"{last.id} and would keep it",
             hint="remove the events again through all of them: savepoints merge "
             f"{last.query} --batch URI --downstream merge, with op remove in the batch",
             query=last.query,

@@ -74,8 +74,9 @@ def keep_output(
     if was.kind == "files":
         if batch_id is None and was.version >= 0:
             raise FileSinkError(
-                f"{uri} is written by Spark's file sink, which silently drops batches with "
-                "numbers that it has already seen; with empty state, batches start from 0 again",
+                f"{uri} is written by Spark's file sink, which silently drops batch numbers "
+                "that it has already seen; with empty state, batch numbers start from 0 "
+                "again",
                 hint="use --outputs truncate, or give the query a new output directory",
                 uri=uri,
             )

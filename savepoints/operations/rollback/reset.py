@@ -278,10 +278,10 @@ def _present(context: QueryContext) -> _Present:
     not_kafka = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
     if not_kafka:
         raise IncompatibleError(
-            f"source {not_kafka[0]} of {query} is neither Kafka nor, as all the others, a Delta "
-            "table: only queries that read nothing but topics, or nothing but tables, can be reset",
-            hint="go to a savepoint or a retained batch: savepoints rollback; or start a new query "
-            "for that source",
+            f"source {not_kafka[0]} of {query} prevents a reset: the sources of the query "
+            "must be all Kafka topics or all Delta tables",
+            hint="go back to a savepoint or a retained batch: savepoints rollback; or start "
+            "a new query for that source",
             query=query,
         )
     return _Present(
@@ -299,8 +299,8 @@ def _unstarted(
     """Return where a generation stands that has committed nothing: at its beginning."""
     if bound is None:
         raise NoCommittedBatchError(
-            f"{generation.checkpoint} has no committed batch, so what {generation.query} reads "
-            "is unknown",
+            f"{generation.checkpoint} has no committed batch, so the sources of "
+            f"{generation.query} are unknown",
             hint=f"add a table [queries.{generation.query}] to the settings, or run one batch",
             query=generation.query,
         )
@@ -476,7 +476,7 @@ def _warnings(
             f"the outputs are kept, so the rows of {again} records will be written twice"
         )
     if outputs == "keep" and not has_outputs:
-        warnings.append("the settings name no outputs, so tables are left unchanged")
+        warnings.append("the settings do not name any outputs, so tables are left unchanged")
     warnings += [note for one in rewound for note in rewind.notes(one)]
     number = context.current.generation
     foreign = of_other_topics(context.store, context.query, number, _offsets(moves))

@@ -38,8 +38,8 @@ def resolve(
     known = {one.table_id: one for one in _tables(bound)}
     if missing := [one.table_id for one in now if one.table_id not in known]:
         raise UsageError(
-            f"{query} reads the table with the id {missing[0]}, and where that is is not known",
-            hint=f"name it in [queries.{query}.tables] in the settings",
+            f"{query} reads the table with the id {missing[0]}, whose location is unknown",
+            hint=f"add its location to [queries.{query}.tables] in the settings",
             query=query,
             table_id=missing[0],
         )
@@ -91,16 +91,16 @@ def _to(
     version = _next(target, now, table)
     if not 0 <= version <= table.newest + 1:
         raise UsageError(
-            f"nothing was reset: version {version} of {table.uri} is out of range: it has "
-            f"{table.oldest} to {table.newest}",
+            f"nothing was reset: {table.uri} has versions {table.oldest} to {table.newest}, "
+            f"so version {version} is out of range",
             hint=f"use {table.oldest} to {table.newest + 1}",
             uri=table.uri,
             version=version,
         )
     if version < table.oldest and not allow_data_loss:
         raise SourceDataGoneError(
-            f"the log of {table.uri} no longer has commits before version {table.oldest}, and "
-            f"version {version} would be next",
+            f"version {version} of {table.uri} would be read next, but the log of the table "
+            f"no longer has commits before version {table.oldest}",
             hint="choose a later version, or accept the loss with --allow-data-loss",
             uri=table.uri,
             version=version,
@@ -118,8 +118,8 @@ def _next(target: Target | datetime, now: TablePosition, table: TableVersions) -
         return 0 if table.oldest == 0 and target <= table.first else table.before(target) + 1
     if target.kind == "file":
         raise UsageError(
-            "a file of offsets is for topics of Kafka, and the query reads tables",
-            hint="use --to-offset with the version that is to be read next",
+            "an offsets file is for Kafka topics, but the query reads tables",
+            hint="use --to-offset with the version to read next",
         )
     versions = {
         "earliest": 0,

@@ -414,8 +414,8 @@ def _refuse_other_tables(found: ResolvedTarget, bound: QuerySettings | None) -> 
         goes_on_in = bound.outputs.get(output.name) if bound else None
         if goes_on_in is not None and str(Location.of(goes_on_in)) != output.uri:
             raise NotAlignedError(
-                f"{found.savepoint_id} has the output {output.name} as {output.uri}, but the "
-                f"settings name {goes_on_in}, which would not be rewound",
+                f"{found.savepoint_id} records the output {output.name} at {output.uri}, "
+                f"but the settings name {goes_on_in}, which would not be rewound",
                 hint="use the savepoint's table in the settings, or leave the outputs as they "
                 "are: --outputs none",
                 output=output.name,
@@ -492,7 +492,7 @@ def _steps(
 
 def _warnings(checkpoint: str, from_batch: int | None, safety_id: str | None) -> list[str]:
     if from_batch is None:
-        return [f"{checkpoint} has no committed batch: no safety savepoint"]
+        return [f"{checkpoint} has no committed batch, so no safety savepoint is taken"]
     if safety_id is None:
         return ["without a safety savepoint, this rollback cannot be undone"]
     return []

@@ -13,9 +13,7 @@ from savepoints.operations.savepoint import create, output_versions
 from savepoints.plan import Step
 from savepoints.store.root import Store
 
-_UNSAFE = (
-    "continue without a safety savepoint, so that this cannot be undone: --no-safety-savepoint"
-)
+_UNSAFE = "continue without a safety savepoint (this then cannot be undone): --no-safety-savepoint"
 
 
 def newest_batch(checkpoint: str) -> int | None:

@@ -186,7 +186,8 @@ def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
     """Refuse a form that a batch which is not saved yet will not have."""
     if form == "canonical":
         raise UsageError(
-            f"batch {found.batch_id} has no savepoint yet, and will be saved in the native form",
+            f"batch {found.batch_id} has no savepoint yet; the one taken now will have only "
+            "the native form",
             hint="omit --format",
         )
 
@@ -284,9 +285,9 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
         {source_kind.kind_of(one) for one in savepoints[0].cut.offsets} if savepoints else ()
     )
     raise SavepointNotFoundError(
-        f"no savepoint of {query} was taken while it read only from Kafka, or only from Delta "
-        f"tables (it reads: {', '.join(kinds) or 'nothing yet'}), so what it had read at a time is "
-        "not known exactly",
+        f"an exact time needs a savepoint of {query} that was taken while it read only from "
+        "Kafka or only from Delta tables, and there is none (it reads: "
+        f"{', '.join(kinds) or 'nothing yet'})",
         hint="go by when batches were committed (--at-by commit), or choose a savepoint or a "
         f"retained batch: savepoints list --query {query}",
         query=query,
@@ -300,8 +301,8 @@ def _committed_to_tables(
     query, bound = context.query, context.bound
     if bound is None or not bound.tables:
         raise UsageError(
-            f"{query} reads tables, and where they are is not known, so neither is which versions "
-            "they had at that time",
+            f"the locations of the tables that {query} reads are unknown, so their versions "
+            "at that time are unknown, too",
             hint=f"add [queries.{query}.tables] to the settings; or go by when batches were "
             "committed: --at-by commit",
             query=query,
@@ -320,7 +321,7 @@ def _committed_to_tables(
     versions = table_ends.versions(there, tables)
     listed = ", ".join(f"{uri} was at version {version}" for uri, version in versions.items())
     raise SavepointNotFoundError(
-        f"no savepoint of {query} is from before {rfc3339(moment)}, when {listed}",
+        f"no savepoint of {query} was taken before {rfc3339(moment)}, when {listed}",
         hint=f"list them: savepoints list --query {query}; or begin again with a new query",
         query=query,
     )
@@ -343,8 +344,8 @@ def _before_last(store: Store, query: str) -> Savepoint:
     ]
     if done and (together := done[0].plan.get("queries")):
         raise UsageError(
-            f"the last operation on {query} was the {done[0].verb} {done[0].id}, which took "
-            f"{', '.join(together)} back together",
+            f"the last operation on {query} was the {done[0].verb} {done[0].id}, which "
+            f"rolled back {', '.join(together)} together",
             hint=f"undo it as a whole: savepoints undo {query}",
             query=query,
             operation=done[0].id,
@@ -354,8 +355,8 @@ def _before_last(store: Store, query: str) -> Savepoint:
             f"{query} was never rolled back or reset, so there is nothing to undo"
             if not done
             else (
-                f"the {done[0].verb} {done[0].id} of {query} found nothing to save, so it has "
-                "no state to return to"
+                f"the {done[0].verb} {done[0].id} of {query} found nothing to save, so "
+                "there is no state to return to"
             ),
             hint=f"list the savepoints: savepoints list --query {query}",
             query=query,

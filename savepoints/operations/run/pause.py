@@ -176,7 +176,7 @@ def _wait(
     while now.state != target:
         if now.wanted != target:
             raise PartlyDoneError(
-                f"{query} is not {target}: {now.asked_by} has since asked for it to be "
+                f"{query} is not {target}: {now.asked_by} has since requested that it be "
                 f"{now.wanted}",
                 hint=f"repeat the request: {_command(query, target)}",
                 query=query,
@@ -191,7 +191,7 @@ def _wait(
             )
         if time.monotonic() > end:
             raise PartlyDoneError(
-                f"{query} is not {target} after {duration_text(wait)} but {now.state}"
+                f"{query} is not {target} after {duration_text(wait)}; it is still {now.state}"
                 + (f", by {now.run}" if now.run else ""),
                 hint=f"the request remains in effect; wait longer: {_command(query, target)} "
                 "--wait 30m",

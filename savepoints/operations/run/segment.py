@@ -162,8 +162,7 @@ def _table_end(program: Program) -> TableEnd | None:
         return None
     if order.max_records is not None or order.until is None:
         raise UsageError(
-            f"{order.query} reads a table, of which versions are read and not records, so "
-            "--max-records does not apply",
+            f"{order.query} reads a table version by version, so --max-records does not apply",
             hint=f"savepoints run {order.query} --until version:N, a time, or latest",
             query=order.query,
         )

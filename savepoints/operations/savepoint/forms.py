@@ -95,4 +95,4 @@ def _no_raw_rows(provider: str) -> str | None:
     version = SparkVersion.installed()
     if provider != ROCKSDB_PROVIDER or version is None or version.reads_raw_rows:
         return None
-    return f"Spark {version} cannot read the state rows of RocksDB"
+    return f"Spark {version} cannot read state rows from RocksDB"

@@ -47,7 +47,7 @@ def require_possible(group: str, offsets: tuple[str | None, ...], settings: Kafk
     if not lowest_offsets(offsets):
         raise UsageError(
             f"the query does not read from Kafka, so it has no offsets for the group {group}",
-            hint="leave out --commit-group",
+            hint="omit --commit-group",
             group=group,
         )
     group_offsets.require_unused(group, settings)

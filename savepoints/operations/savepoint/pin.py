@@ -52,7 +52,7 @@ def copy(
             pinned = native.pin(checkpoint, files, store, savepoint_id, earlier)
             return files, pinned, attempt
         except FileNotFoundError as gone:
-            progress(f"the query removed {gone} in the meantime, trying a newer batch")
+            progress(f"the query removed {gone} in the meantime; trying a newer batch")
     raise NoCommittedBatchError(
         f"{checkpoint}: the query removed files faster than they could be copied, "
         f"{ATTEMPTS} times in a row",

@@ -61,8 +61,8 @@ def unreplayable_text(query: str, sources: Sequence[int]) -> str:
     """Say of sources of a query that they cannot be read again."""
     which = ", ".join(map(str, sources))
     return (
-        f"{query} cannot read its records again from source {which}, which only counts them, as "
-        "Spark's socket source does"
+        f"{query} cannot read the records of source {which} again: the source only counts "
+        "them, as Spark's socket source does"
     )
 
 

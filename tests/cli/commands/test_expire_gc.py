@@ -47,7 +47,7 @@ def test_expire_says_what_it_would_do_and_does_it_with_yes(
     assert "the last good one, the newest of generation 1, last" in lines[taken[2].id]
     assert "totals: 1 last" in said.out
     assert "2 of 3 savepoints would be removed" in said.out
-    assert "nothing was done: --dry-run" in said.err
+    assert "dry run: nothing was changed" in said.err
     assert len(local_store.catalog.all()) == 3
 
     done = call(*command, "--yes")
@@ -151,7 +151,7 @@ def test_gc_says_what_it_would_do_and_does_it_with_yes(
     assert (said.code, young.code, done.code) == (0, 0, 0)
     assert "is complete but has no row in the catalog" in said.out
     assert "2 orphans, 4 B would be freed; 0 more are younger than 1ms" in said.out
-    assert "nothing was done: --dry-run" in said.err
+    assert "dry run: nothing was changed" in said.err
     assert "0 orphans, 0 B would be freed; 2 more are younger than 1d" in young.out
     assert as_json["dry_run"] is True
     assert {one["action"] for one in as_json["plan"]["orphans"]} == {"adopt", "delete"}

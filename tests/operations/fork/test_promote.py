@@ -207,7 +207,7 @@ def test_a_clone_is_not_what_readers_are_pointed_at(origin: Origin) -> None:
 
 
 def test_only_a_fork_knows_whom_it_takes_over_from(origin: Origin) -> None:
-    with pytest.raises(UsageError, match="was not made by"):
+    with pytest.raises(UsageError, match="was not created by"):
         promote.plan(origin.store, ORIGIN)
     with pytest.raises(QueryNotFoundError):
         promote.plan(origin.store, "nobody")

@@ -97,7 +97,10 @@ def test_a_batch_that_a_reader_has_read_is_waited_for(queries: Queries) -> None:
     group = taken(queries, progress=progress)
 
     assert [line for line in told if line.startswith("waiting")] == [
-        f"waiting for bronze to commit the batch after {BATCH}: a reader already has rows of it"
+        (
+            f"waiting for bronze to commit the batch after {BATCH}: a reader has already read "
+            "rows of it"
+        )
     ]
     bronze = group.savepoints[-1]
     assert (bronze.cut.batch_id, bronze.outputs[0].version) == (BATCH + 1, BATCH + 1)
@@ -116,7 +119,7 @@ def test_what_is_never_committed_is_refused_with_who_is_ahead(queries: Queries) 
 
     read = group_savepoint.read(queries.configured_store, "silver", "group")
     assert read.missing == ("bronze",)
-    assert read.problems == ("bronze has no savepoint group",)
+    assert read.problems == ("bronze has no savepoint with the tag group",)
     commit(queries, "bronze", BATCH + 1)
     assert taken(queries).problems == ()
 
@@ -153,7 +156,7 @@ def test_savepoints_that_were_taken_in_the_wrong_order_are_found(queries: Querie
     assert group.problems == (
         (
             f"silver is ahead of bronze: it has read version {BATCH + 1}, a WRITE, of "
-            f"{queries.uri('bronze')}, and the savepoint of bronze ends at version {BATCH}"
+            f"{queries.uri('bronze')}, but the savepoint of bronze ends at version {BATCH}"
         ),
     )
 
@@ -192,14 +195,14 @@ def test_queries_that_read_each_other_in_a_circle_have_no_first(queries: Queries
     queries.add("back", [next_version(there, 1)], writes=("back",))
     store = queries.configured_store
 
-    with pytest.raises(NotAlignedError, match="back and there read each other in a cycle"):
+    with pytest.raises(NotAlignedError, match="back and there read each other's tables in a cycle"):
         group_savepoint.plan(store, "there", name="group")
 
 
 def test_a_tag_that_no_query_has_is_not_found(queries: Queries) -> None:
     chain(queries)
 
-    with pytest.raises(SavepointNotFoundError, match="no query of the pipeline of gold"):
+    with pytest.raises(SavepointNotFoundError, match="no query in the pipeline of gold"):
         group_savepoint.read(queries.configured_store, "gold", "group")
 
 

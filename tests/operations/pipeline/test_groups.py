@@ -64,7 +64,7 @@ def test_it_is_copied_as_one_and_half_of_it_never(queries: Queries, on_local: Lo
     assert groups.plan_copy(store, "silver", str(elsewhere), name="whole").steps == ()
     half = next(one for one in store.catalog.all() if one.query == "bronze")
     untag(store, half.id)
-    with pytest.raises(NotAlignedError, match="bronze has no savepoint whole"):
+    with pytest.raises(NotAlignedError, match="bronze has no savepoint with the tag whole"):
         groups.plan_copy(store, "silver", str(elsewhere), name="whole")
 
 

@@ -225,7 +225,7 @@ def test_undone_as_a_whole_by_the_name_of_any_of_them(line: Line) -> None:
     chain(line)
     rolled_back(line, "silver", "before", every=True)
     store = line.configured_store
-    with pytest.raises(UsageError, match="took bronze, silver, gold back together"):
+    with pytest.raises(UsageError, match="rolled back bronze, silver, gold together"):
         rollback.plan(store, BeforeLast(), query="gold")
 
     back = rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
@@ -245,7 +245,7 @@ def test_what_one_of_them_did_since_is_not_undone_with_the_others(line: Line) ->
     alone = rollback.plan(store, saved["gold"].id, query="gold", check_source=False)
     rollback.execute(alone, store)
 
-    with pytest.raises(NotFoundError, match="gold was changed since the pipeline rollback"):
+    with pytest.raises(NotFoundError, match="gold was changed after the pipeline rollback"):
         rollback_plan.undo_plan(store, last_operation.require(store, "silver"))
 
 
@@ -256,7 +256,10 @@ def test_a_member_without_a_savepoint_of_the_group_is_named(line: Line) -> None:
     for query in ("gold", "bronze"):
         line.save(query, "before")
 
-    with pytest.raises(SavepointNotFoundError, match="silver has no savepoint before"):
+    with pytest.raises(
+        SavepointNotFoundError,
+        match="the group before is incomplete; it has no savepoint of silver",
+    ):
         plan(line, "gold", "before", every=True)
 
 
@@ -288,7 +291,9 @@ def test_a_reader_that_is_behind_and_in_no_settings_needs_a_writer(line: Line) -
 
     with pytest.raises(UsageError, match="the directory of its new checkpoint"):
         plan(line, "bronze", "before")
-    with pytest.raises(UsageError, match=r"silver has to read 1 versions of .* up to version 1"):
+    with pytest.raises(
+        UsageError, match=r"silver has to read 1 more version of .*, up to version 1"
+    ):
         plan(line, "bronze", "before", checkpoints=where)
 
 
@@ -322,7 +327,7 @@ def test_trap_a_savepoint_from_before_a_rewind_cannot_read_across_it(line: Line)
     assert later.outputs[0].version == REWOUND + 1
     assert saved["gold"].outputs
 
-    with pytest.raises(NotAlignedError, match="before version 4 took the table back"):
+    with pytest.raises(NotAlignedError, match="because version 4 rewound the table"):
         plan(line, "silver", later.id)
 
 
@@ -337,7 +342,7 @@ def test_queries_in_a_circle_have_no_first(line: Line) -> None:
     line.save("there", "before")
     line.save("back", "before")
 
-    with pytest.raises(NotAlignedError, match="read each other in a cycle"):
+    with pytest.raises(NotAlignedError, match="read each other's tables in a cycle"):
         plan(line, "there", "before")
 
 
@@ -347,7 +352,9 @@ def test_queries_in_drivers_of_their_own_are_named(line: Line) -> None:
     with (
         lease.hold(root, "silver", lease.ATTACH),
         lease.hold(root, "gold", lease.ATTACH),
-        pytest.raises(QueryRunningError, match="silver and gold are running") as refused,
+        pytest.raises(
+            QueryRunningError, match="running in their own drivers: silver and gold"
+        ) as refused,
     ):
         plan(line, "silver", "before", every=True)
     assert refused.value.exit_code == 12
@@ -387,8 +394,8 @@ def test_the_plan_says_who_reads_what_goes_back(line: Line, on_local: Location) 
 
     told = str(plan(line, "silver", "before", every=True))
 
-    assert f"gold: continue behind the rewind of silver's {line.uri('silver')}" in told
-    assert f"{line.uri('silver')}: gold goes back with it, any other streaming reader" in told
+    assert f"gold: continue after the rewind of silver's {line.uri('silver')}" in told
+    assert f"{line.uri('silver')}: gold is rolled back as well; any other streaming reader" in told
     assert f"{line.uri('gold')}: a streaming reader fails at the rewind" in told
 
 

@@ -54,7 +54,7 @@ def test_a_target_is_the_version_that_is_read_next(uri: str, target: Target, ver
 
 @pytest.mark.parametrize("target", [Target("offset", 7), Target("shift", -5), Target("shift", 3)])
 def test_what_the_table_does_not_have_is_refused(uri: str, target: Target) -> None:
-    with pytest.raises(UsageError, match=r"is out of range: it has 0 to 5"):
+    with pytest.raises(UsageError, match=r"is out of range"):
         next_version(uri, target)
 
 

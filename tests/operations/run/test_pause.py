@@ -473,7 +473,7 @@ def test_who_waits_is_told_of_another_who_wants_the_opposite(store: Store, live:
         wait_until(lambda: state(store, QUERY).state == "pausing", "it is asked for")
         resume(store, QUERY)
     assert isinstance(waiting[0], PartlyDoneError)
-    assert "has since asked for it to be running" in str(waiting[0])
+    assert "has since requested that it be running" in str(waiting[0])
 
 
 def test_pause_and_resume_at_once_end_in_what_was_asked_last(store: Store, live: Location) -> None:
