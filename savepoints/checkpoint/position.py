@@ -74,7 +74,7 @@ def read(checkpoint: Location) -> CheckpointPosition:
                 else f"batch {committed} is the newest committed one"
             )
             + ": Spark would run the last and lose the rows of the others",
-            hint="go back to a savepoint: savepoints rollback latest",
+            hint="roll back to a savepoint: savepoints rollback latest",
             checkpoint=str(checkpoint),
             batches=ahead,
         )
@@ -82,7 +82,7 @@ def read(checkpoint: Location) -> CheckpointPosition:
         raise NoCommittedBatchError(
             f"{checkpoint}: offsets/{committed} is missing, so it is unknown what batch "
             f"{committed} read",
-            hint="go back to a savepoint: savepoints rollback latest",
+            hint="roll back to a savepoint: savepoints rollback latest",
             checkpoint=str(checkpoint),
             batch_id=committed,
         )

@@ -148,7 +148,7 @@ def _download(lock_directory: Path, checksums: dict[str, str], directory: Path) 
     if problems:
         # Ivy would hand out the same bytes again from its own cache.
         shutil.rmtree(ivy_cache, ignore_errors=True)
-        message = f"the downloaded jars do not fit the lock: {'; '.join(problems.values())}"
+        message = f"the downloaded jars do not match the lock file: {'; '.join(problems.values())}"
         raise EnvironmentUnfitError(
             f"{message}\n{output}",
             hint=f"compare with {lock_directory / 'SHA256SUMS'}; a mirror may have changed them",

@@ -48,7 +48,7 @@ def find_java() -> Java:
         place = "the PATH"
     properties = _properties(executable) if executable else {}
     if executable is None or not properties:
-        message = f"no Java found that runs: looked in {place}"
+        message = f"no working Java found in {place}"
         raise EnvironmentUnfitError(message, hint=_HINT, looked_in=place)
     version = properties["java.version"]
     if _major(version) < MINIMUM_VERSION:

@@ -49,7 +49,7 @@ def of_store(store: Store) -> Figures:
     try:
         known = topics.describe(names, kafka, _SECONDS)
     except SavepointsError as error:
-        _LOG.warning("no figures of Kafka: %s", error)
+        _LOG.warning("no metrics from Kafka: %s", error)
         return {}
     now = utc_now()
     ends = in_parallel(lambda one: restorable_until(one, known, kafka, now), saved)

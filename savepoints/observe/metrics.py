@@ -74,7 +74,7 @@ METRICS = (
     ),
     Metric(
         "savepoints_last_verify_timestamp_seconds", "gauge", ("query",),
-        "When a savepoint was last verified with success, in seconds since 1970.",
+        "When a savepoint was last verified successfully, in seconds since 1970.",
     ),
     Metric(
         "savepoints_last_drill_timestamp_seconds", "gauge", ("query",),
@@ -82,7 +82,7 @@ METRICS = (
     ),
     Metric(
         "savepoints_late_events", "gauge", ("query",),
-        "Events that late last found dropped by the watermark, less those merged since.",
+        "Events that savepoints late last found to be dropped as late, minus those merged since.",
     ),
     Metric(
         kafka_figures.LAG, "gauge", ("query", "topic"),
@@ -91,9 +91,9 @@ METRICS = (
     ),
     Metric(
         kafka_figures.RESTORABLE_UNTIL, "gauge", ("query",),
-        "Until when Kafka keeps all records after the newest savepoint, in seconds since 1970; 0 "
-        "when some are gone. Not for topics without a limit by time, or with one by size, nor for "
-        "queries with an archive.",
+        "Time until which Kafka keeps all records after the newest savepoint, in seconds "
+        "since 1970; 0 if some are already gone. Absent for topics with no time limit or "
+        "with a size limit, and for queries with an archive.",
     ),
 )  # fmt: skip
 _BY_NAME = {metric.name: metric for metric in METRICS}

@@ -34,5 +34,5 @@ class Outage:
     def over(self) -> None:
         """Log that the store answers again, if it did not."""
         if self._since is not None:
-            _LOG.info("the store answers again after %.0f s", time.monotonic() - self._since)
+            _LOG.info("the store is reachable again after %.0f s", time.monotonic() - self._since)
             self._since = None

@@ -247,8 +247,8 @@ class App:
         found = self.inputs[name]
         if isinstance(found, TableInput):
             raise UsageError(
-                f"the input {name} of {self.name} is a table, and this works only for queries "
-                "that read from Kafka alone",
+                f"the input {name} of {self.name} is a table, but this works only for "
+                "queries that read only from Kafka",
                 hint="see what works for queries that read tables: docs/pipelines.md",
                 query=self.name,
                 input=name,
@@ -326,7 +326,7 @@ def _require_sources(application: App, tables: Mapping[str, str]) -> None:
     missing = [name for name in application.table_inputs if name not in tables]
     if missing:
         raise UsageError(
-            f"the input {missing[0]!r} of {application.name} is a table, and the settings do not "
-            "say where it is",
+            f"the input {missing[0]!r} of {application.name} is a table whose location is "
+            "not in the settings",
             hint=f'set it: [queries.{application.name}.tables] {missing[0]} = "s3://…"',
         )

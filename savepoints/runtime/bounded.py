@@ -369,7 +369,7 @@ def _offsets(position: str | None) -> KafkaOffsets:
     if found is None:
         raise IncompatibleError(
             f"a source of the query is at {position}, which is not a Kafka position",
-            hint="only queries that read from Kafka alone can be run up to given offsets",
+            hint="only queries that read only from Kafka can be run up to given offsets",
             position=position,
         )
     return found

@@ -178,8 +178,8 @@ class TableEnd:
                 raise IncompatibleError(
                     f"the query has read a table with the id {position.table_id}, which none of "
                     f"its tables has now: {', '.join(one.uri for one in self.tables)}",
-                    hint="correct [queries.NAME.tables] in the settings; a table that was deleted "
-                    "and recreated has another id",
+                    hint="correct [queries.NAME.tables] in the settings; a table that was "
+                    "deleted and recreated has a new id",
                     table_id=position.table_id,
                 )
             if position.is_beyond(end):
@@ -193,10 +193,10 @@ class TableEnd:
                 )
             if position.version < min(table.oldest, end.version):
                 raise SourceDataGoneError(
-                    f"{table.uri}: version {position.version} is next, and its log has commits "
-                    f"from version {table.oldest} on",
-                    hint="how long commits are kept says delta.logRetentionDuration of the table; "
-                    "start over: savepoints reset",
+                    f"version {position.version} of {table.uri} would be read next, but the "
+                    f"log of the table starts at version {table.oldest}",
+                    hint="delta.logRetentionDuration sets how long the table keeps its "
+                    "commits; start over: savepoints reset",
                     uri=table.uri,
                     wanted=position.version,
                     oldest=table.oldest,
@@ -234,8 +234,8 @@ def _of_table(position: str | None) -> TablePosition:
     if found is None:
         raise IncompatibleError(
             f"a source of the query is at {position}, which is not a position in a Delta table",
-            hint="only queries that read nothing but tables, or nothing but topics, can be run up "
-            "to an end other than latest",
+            hint="only queries that read just tables, or just topics, can be run to an end "
+            "other than latest",
             position=position,
         )
     return found

@@ -88,7 +88,9 @@ def find(
             where = f"operator {number} ({name})"
             if any(True for _ in _stateful(child)):
                 if not all(_drops(spark, each, mode) for each in _stateful(child)):
-                    raise _refused(f"{where} drops rows of another operator that drops none")
+                    raise _refused(
+                        f"{where} follows another operator, which does not drop late rows itself"
+                    )
                 continue
             found.append(LateFilter(where, _rows(spark, child, column, where)))
     return found
@@ -180,8 +182,8 @@ def _carried(
         return plan, [by_name[name] for name in POSITION]
     if len(children) != 1 or kind not in {"Project", "Expand", *_PASSING}:
         raise _refused(
-            f"{where} reads through {plan.nodeName()}, after which it cannot be told which record "
-            "a row comes from"
+            f"{where} reads through {plan.nodeName()}, after which it is unknown which "
+            "record a row comes from"
         )
     below, position = _carried(spark, children[0], where)
     known = {int(one.exprId().id()) for one in items(plan.output())}
@@ -230,7 +232,8 @@ def _require_event_time(plan: JavaObject, event_times: Collection[int]) -> None:
             at = at.child() if class_name(at) == "Cast" else aliases[int(at.exprId().id())]
         if class_name(at) != "AttributeReference" or int(at.exprId().id()) not in event_times:
             raise _refused(
-                f"the watermark is by {column.name()}, which is not the event time of an input"
+                f"the watermark is defined on {column.name()}, which is not the event time "
+                "of an input"
             )
 
 

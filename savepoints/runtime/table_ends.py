@@ -48,7 +48,7 @@ def resolve(
         return {one.table_id: _after(one, one.before(moment)) for one in tables}
     if until.endswith(".json"):
         raise UsageError(
-            f"{query} reads {_listed(tables)}, and a file of offsets is for topics of Kafka",
+            f"{query} reads {_listed(tables)}, but an offsets file is for Kafka topics",
             hint="use --until latest, --until version:N, a time, or a savepoint",
         )
     savepoint = store.catalog.find(until, query=query)

@@ -61,11 +61,13 @@ class TableVersions:
             raise SourceDataGoneError(
                 f"{first}, and its log no longer says which version was the newest before "
                 f"{rfc3339(moment)}",
-                hint="choose a later time; how long commits are kept says "
-                "delta.logRetentionDuration of the table",
+                hint="choose a later time; delta.logRetentionDuration sets how long the "
+                "table keeps its commits",
                 uri=self.uri,
             )
-        raise UsageError(f"{first}: it had none before {rfc3339(moment)}", hint="use a later time")
+        raise UsageError(
+            f"{first}; it had no version before {rfc3339(moment)}", hint="use a later time"
+        )
 
     @property
     def first(self) -> datetime:

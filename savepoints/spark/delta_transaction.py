@@ -35,7 +35,7 @@ def require_delta(spark: SparkSession) -> None:
     """Refuse a session without Delta's classes, before anything is begun that needs them."""
     if not callable(getattr(_named(spark, f"{_DELTA}.DeltaLog"), "forTable", None)):
         raise EnvironmentUnfitError(
-            "the Spark session has no Delta, whose engine has to write a table",
+            "the Spark session does not have Delta Lake, which has to write a table",
             hint="add Delta's jars to the session: set SAVEPOINTS_JARS, or spark.jars.packages in "
             "[spark.conf]",
         )
@@ -129,7 +129,7 @@ def _named(spark: SparkSession, name: str) -> JavaObject:
 
 def _changed(uri: str, version: int, now: int) -> NotAlignedError:
     return NotAlignedError(
-        f"{uri} was at version {version} and is at {now} now: somebody else has written to it",
+        f"{uri} was at version {version} but is now at {now}: someone else has written to it",
         hint="stop what writes to it and run the command again",
         uri=uri,
         version=now,

@@ -99,7 +99,7 @@ class RetentionPolicy:
         if self.keep_within is not None:
             parts.append(f"within {duration_text(self.keep_within)}")
         parts += [f"tagged {tag}" for tag in self.keep_tags or ()]
-        return ", ".join(parts) or "nothing said"
+        return ", ".join(parts) or "no rules"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values, with the duration in seconds."""

@@ -192,7 +192,7 @@ def _operator_changes(before: Savepoint, after: Savepoint) -> Iterator[Change]:
         elif was.rows != is_.rows and was.rows is not None and is_.rows is not None:
             yield Change(name, f"{was.rows:,}", f"{is_.rows:,}", f"{is_.rows - was.rows:+,}")
         elif was.content_hash != is_.content_hash and was.content_hash and is_.content_hash:
-            yield Change(name, _text(was.rows), _text(is_.rows), "other contents")
+            yield Change(name, _text(was.rows), _text(is_.rows), "different contents")
 
 
 def _output_changes(before: Savepoint, after: Savepoint) -> Iterator[Change]:

@@ -166,7 +166,7 @@ def test_ends_that_cannot_be_reached_are_refused_before_spark_runs(reader: Reade
         "version:2": "has already read beyond version 2",
         "version:7": "has versions up to 6, not 7",
         "2999-01-01T00:00:00Z": "is in the future",
-        "2001-01-01T00:00:00Z": "it had none before 2001-01-01",
+        "2001-01-01T00:00:00Z": "it had no version before 2001-01-01",
         "ends.json": "an offsets file is for Kafka topics",
     }.items():
         with pytest.raises(UsageError, match=said):

@@ -67,7 +67,7 @@ def test_old_java_is_refused_with_its_version_and_what_to_install(
 
 
 def test_no_java_is_an_error_that_says_what_to_install() -> None:
-    with pytest.raises(EnvironmentUnfitError, match="looked in the PATH") as raised:
+    with pytest.raises(EnvironmentUnfitError, match="Java found in the PATH") as raised:
         find_java()
 
     assert "brew install openjdk@17" in raised.value.hint
@@ -88,5 +88,5 @@ def test_a_java_that_only_prints_an_error_counts_as_none(
     executable.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
     monkeypatch.setenv("PATH", str(executable.parent))
 
-    with pytest.raises(EnvironmentUnfitError, match="no Java found that runs"):
+    with pytest.raises(EnvironmentUnfitError, match="no working Java found"):
         find_java()

@@ -22,6 +22,6 @@ def test_each_outage_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
 
     told = "no answer to request 0; until then totals continues without savepoints, and other"
     begun = ("ERROR", f"{told} processes may assume that it is stopped")
-    ended = ("INFO", "the store answers again after 0 s")
+    ended = ("INFO", "the store is reachable again after 0 s")
     found = [(one.levelname, one.getMessage()) for one in caplog.records]
     assert found == [begun, ended, begun, ended]

@@ -142,8 +142,11 @@ def _union(inputs: Sequence[DataFrame]) -> DataFrame:
 @pytest.mark.parametrize(
     ("build", "why"),
     [
-        (_through_pandas, "the watermark is by t, which is not the event time of an input"),
-        (_by_another_time, "the watermark is by t, which is not the event time of an input"),
+        (_through_pandas, "the watermark is defined on t, which is not the event time of an input"),
+        (
+            _by_another_time,
+            "the watermark is defined on t, which is not the event time of an input",
+        ),
         (_union, "reads through Union"),
     ],
     ids=["pandas", "another time", "union"],

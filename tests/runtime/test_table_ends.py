@@ -84,7 +84,7 @@ def test_commits_that_are_gone_are_refused() -> None:
     known = table("events", 3, 4, 5)
 
     assert not end(5, known).is_reached(position(2))
-    with pytest.raises(SourceDataGoneError, match="version 2 is next, and its log has commits"):
+    with pytest.raises(SourceDataGoneError, match=r"version 2 of .* would be read next"):
         end(5, known).is_reached(position(1))
     with pytest.raises(IncompatibleError, match="a table with the id events"):
         end(5, table("another", 0)).is_reached(position(1))

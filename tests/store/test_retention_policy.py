@@ -390,7 +390,7 @@ def test_the_counts_are_never_exceeded(moments: list[datetime], days: int, weeks
         (RetentionPolicy(keep_within=timedelta(days=2)), "within 2d"),
         (RetentionPolicy(keep_within=timedelta(minutes=90)), "within 90m"),
         (RetentionPolicy(keep_within=timedelta(seconds=1.5)), "within 1500ms"),
-        (RetentionPolicy(), "nothing said"),
+        (RetentionPolicy(), "no rules"),
     ],
 )
 def test_a_policy_in_words(policy: RetentionPolicy, words: str) -> None:

@@ -41,7 +41,7 @@ def test_other_contents_of_as_many_rows_are_a_change() -> None:
     other = saved(1, operators=(dataclasses.replace(state, content_hash="b"),))
     without = saved(1, operators=())
 
-    assert [it.by for it in changes(one, other) if "operator" in it.name] == ["other contents"]
+    assert [it.by for it in changes(one, other) if "operator" in it.name] == ["different contents"]
     assert [it.after for it in changes(one, without) if "operator" in it.name] == ["no operator"]
 
 

@@ -78,7 +78,10 @@ def compare_keys(
         if reason := watermark_reason(old, new, place):
             found.reasons.append(reason)
         if exact_text(old.type) != exact_text(new.type):
-            text = f"its inner nullability was {exact_text(old.type)}, is {exact_text(new.type)}"
+            text = (
+                f"its inner nullability was {exact_text(old.type)} and is now "
+                f"{exact_text(new.type)}"
+            )
             found.reasons.append(Reason("incompatible", place, text, _KEYS))
         if not old.nullable and new.nullable:
             text = "it was not nullable but is now, which Spark refuses without a migration"
@@ -232,7 +235,7 @@ def _cast_reason(was: SparkType, now: SparkType, place: str) -> Reason:
         )
         return Reason("needs_migration", place, text)
     if before == after:
-        text = f"its inner nullability was {exact_text(was)}, is {exact_text(now)}"
+        text = f"its inner nullability was {exact_text(was)} and is now {exact_text(now)}"
         return Reason("incompatible", place, text, _FUNCTION)
     if widens(was, now):
         text = f"it was {before} and is now {after}, which can hold all its values"
@@ -283,8 +286,8 @@ def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words)
             Reason(
                 "unknown",
                 place,
-                "it was nullable but is not now: what state under a null key would become is "
-                "unknown",
+                "it was nullable but is not now, so it is unknown what should happen to "
+                "state under a null key",
                 f"--map {was}={now} if no key is null, or a KeyMigration for the operator",
             )
         )

@@ -141,7 +141,7 @@ class OperatorPair:
         prefix = f"{label}." if label and not self.new.has_variables else ""
         function = next((one for one in named if one in self.functions.keys), None)
         if function is not None and self.new.name not in WITH_PLAIN_KEYS:
-            text = f"a KeyMigration cannot make the keys of a {self.new.name}"
+            text = f"a KeyMigration cannot produce the keys of a {self.new.name}"
             self.say("incompatible", str(self.new), text)
             function = None
         if function is None:
@@ -155,7 +155,7 @@ class OperatorPair:
                 if merges
                 else "two rows with the same key are refused"
             )
-            text = f"the program's function makes new keys; {then}"
+            text = f"the program's function computes new keys; {then}"
             self.say("needs_migration", f"{prefix}key", text)
         return function
 

@@ -60,7 +60,7 @@ def join(version: str, content: dict[str, Any], *lines: str) -> bytes:
 def damaged(name: str, what: str, error: Exception) -> IncompatibleError:
     """Return the error for a damaged file; `what` is, for example, `a commit log file`."""
     return IncompatibleError(
-        f"{name} is not {what} that Spark would write: {error!r}",
+        f"{name} is not {what} in Spark's format: {error!r}",
         hint="the file is damaged or was edited: restore from a savepoint",
         file=name,
     )

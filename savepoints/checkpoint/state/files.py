@@ -189,7 +189,7 @@ def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
         return tuple(f"SSTs/{sst['dfsSstFileName']}" for sst in json.loads(body)["sstFiles"])
     except _NOT_A_SNAPSHOT as error:
         raise IncompatibleError(
-            f"{path} is not a snapshot that Spark's RocksDB state store would write: {error!r}",
+            f"{path} is not a snapshot of Spark's RocksDB state store: {error!r}",
             hint=_HINT,
             file=path,
         ) from None

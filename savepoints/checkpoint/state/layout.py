@@ -59,8 +59,8 @@ def require_names(was: Layout, now: Layout, program: str) -> None:
         for one in schema.differences(schemas, now.get((operator_id, store), ())):
             if one.was and one.now and one.was.split()[1:] == one.now.split()[1:]:
                 raise LayoutChangedError(
-                    f"the state of operator {operator_id}, store {store}, was not made by "
-                    f"{program}: {one}, which Spark would not notice",
+                    f"the state of operator {operator_id}, store {store}, does not match "
+                    f"{program}: {one}; Spark would not notice",
                     hint="restore the old order of the aggregates, or, if the aggregate only has "
                     "a new name, run with --accept-state-names",
                     operator_id=operator_id,

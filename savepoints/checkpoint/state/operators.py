@@ -108,8 +108,8 @@ def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
     """Return why an operator has no canonical form; None when it has one."""
     if operator.name == UNNAMED:
         return (
-            "Spark before 4.0 wrote no operator metadata, and the rows cannot be read without it; "
-            "after one batch with Spark 4 they can"
+            "Spark before 4.0 wrote no operator metadata, and the rows cannot be read "
+            "without it; they can once Spark 4 has run a batch"
         )
     if operator.name not in CANONICAL:
         return f"Spark does not read the state rows of {operator.name}"

@@ -113,7 +113,7 @@ def _without_checksum(record: StateRecord, name: str) -> StateRecord:
 
 def _damaged(name: str, why: str) -> IncompatibleError:
     return IncompatibleError(
-        f"{name} is not a file that Spark's state store would write: {why}",
+        f"{name} is not a file in the format of Spark's state store: {why}",
         hint="the file is damaged: take the savepoint at another batch with --at-batch",
         file=name,
     )

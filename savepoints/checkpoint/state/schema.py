@@ -139,7 +139,7 @@ def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
         return tuple(found)
     except _NOT_A_SCHEMA as error:
         raise IncompatibleError(
-            f"{path} is not a state schema that Spark would write: {error!r}",
+            f"{path} is not a state schema in Spark's format: {error!r}",
             hint="the file is damaged, or was edited: restore from a savepoint",
             file=path,
         ) from None

@@ -106,8 +106,8 @@ def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Non
     followed = _followed(plan, store)
     if followed is not None and followed.state != "undone":
         raise UnfinishedOperationError(
-            f"the merge {followed.id} has corrected {plan.follows.table}, so {plan.query}, which "
-            "reads it, can no longer be left as it is",
+            f"the merge {followed.id} has already corrected {plan.follows.table}, so "
+            f"{plan.query}, which reads it, has to be corrected, too",
             hint=f"finish this operation: savepoints operations resume {plan.operation_id}",
             operation=plan.operation_id,
         )
@@ -143,8 +143,8 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
     if not batch_version.has_batch(follows.table, follows.app_id, follows.batch_id):
         raise UnfinishedOperationError(
             f"{follows.table}, which {plan.query} reads, is not corrected yet",
-            hint=f"do the whole of it: {plan.command}; or finish the cascade of the query that "
-            "writes it first: savepoints operations list",
+            hint=f"run the whole merge: {plan.command}; or first finish the cascade of the "
+            "query that writes the table: savepoints operations list",
             query=plan.query,
             operation=plan.operation_id,
         )
@@ -188,7 +188,7 @@ def _settle(plan: CascadePlan, store: Store, check: Callable[[], None]) -> None:
         store,
         plan.query,
         kind="merge",
-        description=f"with the correction of {plan.follows.table} taken over",
+        description=f"with the correction of {plan.follows.table} applied",
         savepoint_id=plan.first_id,
         paused=plan.paused,
     )

@@ -183,17 +183,18 @@ def prepare(
     if downstream != "none":
         if request.batch is None:
             raise IncompatibleError(
-                f"--dropped cannot be combined with --downstream {downstream}: what was dropped as "
-                "late is merged into the query alone",
-                hint="merge it alone, which leaves queries that read its tables without the "
-                f"correction: savepoints merge {request.query} --dropped --downstream none",
+                f"--dropped cannot be combined with --downstream {downstream}: events that "
+                "were dropped as late are merged into this query only",
+                hint="merge them into this query only, which leaves the queries that read "
+                f"its tables uncorrected: savepoints merge {request.query} --dropped "
+                "--downstream none",
                 query=request.query,
             )
         if request.policy != "exact":
             raise IncompatibleError(
-                f"--policy {request.policy} cannot be merged through readers: only an exact merge "
-                "says which rows of the tables change",
-                hint="omit --policy, or merge the query alone: --downstream none",
+                f"--policy {request.policy} cannot be combined with --downstream: only an "
+                "exact merge determines which rows of the tables change",
+                hint="omit --policy, or merge into this query only: --downstream none",
                 query=request.query,
             )
         if not _announced(store, request.command):
@@ -216,13 +217,16 @@ def _with_readers(plan: MergePlan, store: Store, downstream: Downstream) -> Merg
             else "see --downstream"
         )
         warnings = [
-            f"{name} reads what {plan.query} writes, directly or not, and does not get the "
-            f"correction: it fails at the commit, or reads late rows as new ones; {way_out}"
+            (
+                f"{name} reads tables of {plan.query}, directly or through other queries, and "
+                "does not receive the correction: it fails at the commit, or reads late rows as "
+                f"new ones; {way_out}"
+            )
             for name in names
         ]
         return replace(plan, warnings=(*plan.warnings, *warnings))
     steps = [
-        Step(f"cascade_{name}", f"{name}: replay what the correction touches from its table")
+        Step(f"cascade_{name}", f"{name}: replay from its table what the correction affects")
         for name in names
     ]
     return replace(plan, steps=(*plan.steps, *steps))
@@ -297,7 +301,7 @@ def _execute(
 
 
 def _carried(plan: CascadePlan, store: Store, held: Lease, progress: Progress) -> Cascaded:
-    progress(f"{plan.query}: taking over the correction of {plan.follows.table}")
+    progress(f"{plan.query}: applying the correction of {plan.follows.table}")
     moved = carrying.carry_out(plan, store, held, progress=progress)
     return Cascaded(**{**vars(_said(plan)), "generation": moved.generation,
                        "safety_id": moved.safety_id})  # fmt: skip

@@ -138,7 +138,7 @@ def _prepare(
     export.mount(work.store.manifest(proof.id), work.store, cut)
     work.progress(f"{reader.query}: replaying what it has read about {entities.count()} entities")
     _prove(work, proof, cut, before, entities.unionByName(controls))
-    work.progress(f"{reader.query}: replaying them as corrected")
+    work.progress(f"{reader.query}: replaying them with the correction")
     after = replay(
         spark,
         reader,
@@ -272,8 +272,8 @@ def _prove(
             differing.append(f"{found.missing + found.extra} rows of {one.name}{sample}")
     if differing:
         raise CheckFailedError(
-            f"{reader.query} cannot take over the correction exactly: replaying what it has read "
-            f"from {reader.table} does not reproduce {' and '.join(differing)}",
+            f"{reader.query} cannot apply the correction exactly: replaying what it has "
+            f"read from {reader.table} does not reproduce {' and '.join(differing)}",
             hint="nothing was changed; the program may depend on the order of arrival, on where "
             "batches end, or on late rows; merge without it (--downstream none), then rebuild it "
             "from its table",
@@ -349,7 +349,7 @@ def _plan(
             Step("checkpoint_written", f"write {checkpoint} with the affected states replaced"),
             *(Step("outputs_corrected", correct.what(one)) for one in corrections),
             Step("generation_begun", f"begin generation {context.number} of {query}"),
-            Step("settled", "take a savepoint of where it begins"),
+            Step("settled", "take a savepoint of its starting point"),
         ),
         warnings=(),
         command="",

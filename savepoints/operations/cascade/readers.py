@@ -108,9 +108,9 @@ def _reader(one: PipelineQuery, edges: Sequence[PipelineEdge], settings: Setting
             "that it has read"
         )
     if str(Location.of(bound.tables[name])) != str(Location.of(edge.table_uri)):
-        raise _cannot(f"its settings say {bound.tables[name]}, and it has read {edge.table_uri}")
+        raise _cannot(f"its settings name {bound.tables[name]}, but it has read {edge.table_uri}")
     if edge.position.in_snapshot:
-        raise _cannot("it has not read the whole table that was there when it began")
+        raise _cannot("it has not yet read everything that the table held when the query began")
     files = read_cut(Location.of(one.checkpoint))
     if against := replay_strategy.reasons_against_short(files.operators):
         raise _cannot("; ".join(against))
@@ -127,14 +127,18 @@ def _not_appended(query: str, readers: Sequence[Reader], settings: Settings) -> 
         tables = {str(Location.of(one.table)) for one in readers if one.writer == name}
         read = [one for one in app.outputs if str(Location.of(written.outputs[one])) in tables]
         refused += [
-            f"{name} writes {written.outputs[one]} by {app.outputs[one].mode}, so the table is not "
-            "what its readers have read"
+            (
+                f"{name} writes {written.outputs[one]} in mode {app.outputs[one].mode}, so the "
+                "table no longer shows what its readers have read"
+            )
             for one in read
             if app.outputs[one].mode != "append"
         ]
         refused += [
-            f"{written.outputs[one]} is not written by {name} alone (own_rows), and rows of others "
-            "could come together with the correction"
+            (
+                f"{name} is not the only writer of {written.outputs[one]} (own_rows), so the "
+                "commit of the correction could also contain rows of others"
+            )
             for one in read
             if one in written.own_rows
         ]

@@ -138,7 +138,7 @@ def _compare(store: Store, row: Savepoint, found: Directory | None) -> list[Seen
 def _repeated(table: str, keys: Iterable[object]) -> list[Seen]:
     """Find rows that are there twice, as when the removal of an old file was lost."""
     return [
-        Seen(table, "broken", f"has {count} rows of {key}, and should have one", _REPEATED)
+        Seen(table, "broken", f"has {count} rows for {key} instead of one", _REPEATED)
         for key, count in Counter(keys).items()
         if count > 1
     ]

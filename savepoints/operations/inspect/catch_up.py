@@ -56,7 +56,7 @@ def forecast(
     measure = f"measure it: savepoints run {query} --until latest"
     if speed is None or arriving is None:
         nothing = f"nothing measured yet; {measure}"
-        short = "the topics are too young to count their input: try again in a minute"
+        short = "the topics are too new to measure their input; try again in a minute"
         return Forecast("unknown", nothing if speed is None else short)
     shortest = _seconds(
         backlog, speed.highest_records_per_second, arriving.lowest_records_per_second
@@ -65,7 +65,7 @@ def forecast(
         backlog, speed.lowest_records_per_second, arriving.highest_records_per_second
     )
     verdict: CatchesUp = "never"
-    reason = "the input arrives faster than the fastest past run read"
+    reason = "the input arrives faster than even the fastest past run read it"
     if longest is not None:
         verdict, reason = "yes", "even the slowest past run read faster than the input arrives"
     elif speed.at_least:

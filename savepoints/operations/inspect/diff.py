@@ -171,7 +171,7 @@ class Diff:
             *(f"operator {one} has the same contents" for one in self.same_contents),
             *(
                 f"{one.variable}: {one.rows.added:,} rows added, {one.rows.removed:,} removed, "
-                f"{one.rows.changed:,} changed" + (", other columns" if one.rows.layout else "")
+                f"{one.rows.changed:,} changed" + (", different columns" if one.rows.layout else "")
                 for one in self.variables
             ),
         ]

@@ -173,7 +173,8 @@ def _begin(
         known, ids = (None, committed[-1]), {}
     if not begin:
         raise UsageError(
-            f"{query} does not read from Kafka, and only Kafka can tell how much is left to read",
+            f"{query} does not read from Kafka; how much is left to read is known only for "
+            "Kafka sources",
             hint=f"show its position: savepoints show latest --query {query}",
             query=query,
         )

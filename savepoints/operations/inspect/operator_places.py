@@ -145,7 +145,7 @@ def _schemas(
         except IncompatibleError as error:
             return (), error.message
         except FileNotFoundError:
-            return (), f"{path} was removed meanwhile"
+            return (), f"{path} was removed in the meantime"
 
     return dict(zip(paths, in_parallel(read, list(paths.values())), strict=True))
 

@@ -272,7 +272,9 @@ def _output(name: str, uri: str, files: CutFiles, known: _Known) -> OutputPlace:
         found, basis = None, f"unknown: {error.message}"
         if saved := known.saved_output(name, uri):
             found, savepoint = saved
-            basis = f"savepoint {savepoint.id}; the table could not be asked: {error.message}"
+            basis = (
+                f"savepoint {savepoint.id}, because the table could not be read: {error.message}"
+            )
     clone_of = known.clone_of.get(name)
     if found is None:
         return OutputPlace(name, uri, None, None, None, None, basis, clone_of)
@@ -291,7 +293,9 @@ def _output(name: str, uri: str, files: CutFiles, known: _Known) -> OutputPlace:
 
 def _of_store(known: _Known | None, outputs: Sequence[OutputPlace]) -> list[str]:
     if known is None:
-        return ["no store knows this checkpoint, so its program, outputs and rows are unknown"]
+        return [
+            ("without a store, the program, outputs and row counts of this checkpoint are unknown")
+        ]
     query = known.generation.query
     if not outputs:
         return [f"its output tables are unknown: name them in [queries.{query}.outputs]"]
@@ -300,8 +304,10 @@ def _of_store(known: _Known | None, outputs: Sequence[OutputPlace]) -> list[str]
 
 def _of_kafka(sources: Sequence[SourcePlace]) -> list[str]:
     return [
-        f"{one.topic} partition {one.partition}: the next {one.lost} records, from offset "
-        f"{one.position} on, are no longer there"
+        (
+            f"{one.topic} partition {one.partition}: Kafka no longer has the next {one.lost} "
+            f"records, from offset {one.position} on"
+        )
         for source in sources
         for one in source.partitions
         if one.lost

@@ -140,7 +140,8 @@ def compare_rows(store: Store, savepoint: Savepoint) -> tuple[int, list[Finding]
     except (DeltaError, OSError) as error:
         raise SavepointsError(
             f"{canonical.table(store.root, savepoint.id)}: {str(error)[:500]}",
-            hint="run the command again: the files of its log are complete",
+            hint="the log of the table is complete, so this may be temporary: run the "
+            "command again",
             savepoint=savepoint.id,
         ) from None
     findings = [

@@ -316,7 +316,7 @@ class _Verification:
         except Exception as error:  # noqa: BLE001  (deltalake and obstore: whatever refuses to write)
             _LOG.debug("could not mark %s", savepoint.id, exc_info=True)
             problem = (
-                f"still has the old state of {savepoint.id}, which is {report.grade}: "
+                f"still lists the old state of {savepoint.id}, which is {report.grade}: "
                 f"{str(error)[:300]}"
             )
             findings = (*report.findings, Finding("warning", "the catalog", problem))

@@ -150,7 +150,7 @@ def plan(
     general = policy or RetentionPolicy.of(settings.retention)
     if all(one.is_empty for one in (general, *policies.values())):
         raise UsageError(
-            "no rule says which savepoints to keep, so nothing is removed",
+            "no retention rule was given, so nothing is removed",
             hint="pass one, for example: savepoints expire --keep-last 10 --keep-daily 7, or set "
             "[retention] in the settings",
         )

@@ -172,7 +172,9 @@ def _look_at_directory(
         search.add(place, "savepoint", "adopt", why, one.query_id, one.files)
         return False
     lacks = (
-        f"lacks {len(missing)} of its files, for example {missing[0]}" if missing else one.problem
+        f"is missing {len(missing)} of its files, for example {missing[0]}"
+        if missing
+        else one.problem
     )
     why = "its removal was interrupted" if removed else lacks
     return search.add(

@@ -197,8 +197,8 @@ def undo(correction: Correction, operation_id: str, spark: SparkSession | None =
         return
     if reached > correction.batch_id:
         raise NotAlignedError(
-            f"{live.output.uri} has batch {reached} of the generation started by the merge, and "
-            "the rows of that batch would be lost",
+            f"{live.output.uri} already has batch {reached} of the generation started by "
+            "the merge; its rows would be lost",
             hint="roll back to the savepoint from before the merge: savepoints rollback",
             uri=live.output.uri,
             batch_id=reached,

@@ -215,7 +215,7 @@ def _require_files(there: Snapshot, output: OutputVersion) -> None:
         raise NotAlignedError(
             f"version {output.version} of {output.uri} is missing "
             f"{count_text(len(lost), 'file')}, for example {lost[0]}",
-            hint="VACUUM or a person deleted them; fork from a newer savepoint: savepoints list",
+            hint="VACUUM or someone deleted them; fork from a newer savepoint: savepoints list",
             uri=output.uri,
             files=lost,
         )
@@ -284,7 +284,7 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
         in_parallel(copy, list(files))
     except FileNotFoundError as gone:
         raise NotAlignedError(
-            f"version {output.version} of {output.uri} lacks {gone}",
+            f"version {output.version} of {output.uri} is missing {gone}",
             hint="it was removed, by VACUUM or by hand; fork from a newer savepoint: savepoints "
             "list",
             uri=output.uri,

@@ -81,7 +81,7 @@ def plan(
         why = (
             "which also has other writers"
             if own_rows is not None
-            else "whose columns only Spark could take back, and not exactly"
+            else "whose columns only Spark could restore, and not exactly"
         )
         raise IncompatibleError(
             f"{source.uri} has different columns from {uri}, {why}",

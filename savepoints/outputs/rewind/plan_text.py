@@ -49,8 +49,8 @@ def reader_notes(rewind: Rewind) -> list[str]:
     output = rewind.output
     if output.kind == "files" or not (rewind.empty or output.version < rewind.newest):
         return []
-    what = "the rewind removes rows: a streaming reader of the table fails at that commit unless it"
-    twice = "has skipChangeCommits, and reads the rows of batches that run again twice"
+    what = "a streaming reader of the table fails at the rewind, which removes rows, unless it sets"
+    twice = "skipChangeCommits, and then it reads the rows of batches that run again twice"
     return [f"{output.uri}: {what} {twice}"]
 
 
@@ -65,7 +65,7 @@ def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
         seen, newer = table.transaction_version(new_app_id), table.version() > output.version
     if seen is not None and seen > reached:
         again = f"batches {reached + 1} to {seen}"
-        return (f"{uri} is left as it is, and silently drops {again} when they run again",)
+        return (f"{uri} is left as it is and will silently drop {again} when they run again",)
     if newer:
         return (
             f"{uri} keeps what was written since version {output.version}: rows may be duplicated",
@@ -125,13 +125,12 @@ def _of_engine(rewind: Rewind, table: DeltaTable) -> list[str]:
     found = [f"{uri}: Delta makes the commit in a Spark session, since only it can write {only}"]
     if "identityColumns" in features:
         found.append(
-            f"{uri}: rows that are written again get new identity values; those that are removed "
-            "are not given out a second time"
+            f"{uri}: rows that are written again get new identity values; the values of "
+            "removed rows are not reused"
         )
     if "rowTracking" in features:
         found.append(
-            f"{uri}: rows that come back have the row ids that they had; rows that are written "
-            "again get new ones"
+            f"{uri}: restored rows keep their row ids; rows that are written again get new ones"
         )
     return found
 

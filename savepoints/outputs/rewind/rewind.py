@@ -197,7 +197,7 @@ def session_for(rewinds: Iterable[Rewind], settings: Settings) -> SparkSession |
 
     if all(one.engine != "spark" for one in rewinds):
         return None
-    spark = session(settings, "savepoints: taking back outputs")
+    spark = session(settings, "savepoints: rewinding outputs")
     delta_transaction.require_delta(spark)
     return spark
 
@@ -313,7 +313,7 @@ def _refuse_unreadable(output: OutputVersion) -> None:
         raise NotAlignedError(
             f"version {output.version} of {output.uri} is missing "
             f"{count_text(len(gone), 'file')}, for example {gone[0]}",
-            hint=f"VACUUM or a person deleted them; {LEAVE_OUTPUTS}",
+            hint=f"VACUUM or someone deleted them; {LEAVE_OUTPUTS}",
             uri=output.uri,
             files=gone,
         )

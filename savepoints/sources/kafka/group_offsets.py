@@ -77,8 +77,8 @@ def _require_committed(group: str, places: list[TopicPartition], refusals: set[i
         if one.error.code() in refusals:
             raise _in_use(group, [])
         raise SourceDataGoneError(
-            f"Kafka does not commit offset {one.offset} of {one.topic} partition {one.partition} "
-            f"for the group {group}: {one.error.str()}",
+            f"Kafka refused to commit offset {one.offset} of {one.topic} partition "
+            f"{one.partition} for the group {group}: {one.error.str()}",
             hint="check that the topic still exists, and that READ is granted on the group",
             group=group,
             topic=one.topic,
@@ -95,8 +95,9 @@ def _absent() -> frozenset[int]:
 def _in_use(group: str, clients: list[str]) -> UsageError:
     who = f": {', '.join(clients)}" if clients else ""
     return UsageError(
-        f"the consumer group {group} has active members{who}, and offsets are only committed for a "
-        "group that nobody uses",
-        hint="name a group that is only for the lag of the query, such as savepoints-NAME",
+        f"the consumer group {group} has active members{who}, and offsets can be committed "
+        "only for a group without members",
+        hint="use a group that only serves to monitor the lag of the query, such as "
+        "savepoints-NAME",
         group=group,
     )

@@ -200,7 +200,7 @@ def parse_offsets(text: str) -> KafkaOffsets:
     except ValueError as error:
         raise UsageError(f"the offsets are not JSON: {error}", hint=_JSON_HINT) from None
     if not isinstance(data, dict) or not data:
-        raise UsageError("the offsets name no topic", hint=_JSON_HINT)
+        raise UsageError("the offsets do not name a topic", hint=_JSON_HINT)
     found: KafkaOffsets = {}
     for topic, parts in data.items():
         if not isinstance(parts, dict) or not parts:
@@ -243,7 +243,7 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         part = _partition(part_text, where, _CSV_HINT)
         if (topic, part) in lines:
             raise UsageError(
-                f"{where} names {topic} partition {part} again, after line {lines[topic, part]}",
+                f"{where} repeats {topic} partition {part} from line {lines[topic, part]}",
                 hint="keep one of the two lines",
                 line=number,
             )

@@ -208,7 +208,7 @@ def _by_size(
     if left <= 0:
         return RecordRetention(now, measured)
     if per_second <= 0:
-        return RecordRetention(None, f"{measured}: there is no input that would push it out")
+        return RecordRetention(None, f"{measured}: no new input is arriving to push it out")
     return RecordRetention(_later(now, left / (per_second * size)), measured)
 
 

@@ -37,9 +37,8 @@ def events(rows: DataFrame, columns: Sequence[str], decoding: Decoding) -> DataF
     decoded = decoding.decode(rows.select(*columns).withColumn(_ROW, F.struct(*columns)))
     if _ROW not in decoded.columns:
         raise IncompatibleError(
-            "decode selects the columns that it knows, so an event cannot be matched to its row "
-            "of the table",
-            hint="let decode add columns (withColumn) instead",
+            "decode drops columns of the table, so an event cannot be matched to its row",
+            hint="let decode add columns (withColumn) instead of selecting some",
         )
     identified = F.to_json(F.struct(*decoding.event_id), JSON_OPTIONS)
     return decoded.select(
@@ -58,7 +57,7 @@ def require_entities(rows: DataFrame) -> None:
     """
     if nobody := rows.where(f"{ENTITY} IS NULL").count():
         raise IncompatibleError(
-            f"{nobody} rows that change have no entity",
+            f"{nobody} of the changed rows have no entity",
             hint="correct entity_key of the input, or leave such rows out in decode",
         )
 

@@ -131,8 +131,8 @@ def _key_names(frame: DataFrame) -> list[str]:
 def _key_stays(name: str, what: str) -> UsageError:
     if what == "expires_at_ms":
         return UsageError(
-            "expires_at_ms cannot be set: Spark keeps a second index of these times, which would "
-            "then not match",
+            "expires_at_ms cannot be set: Spark keeps a second index of these times, which "
+            "would no longer match",
             hint="set the value; its expiry is kept",
         )
     return UsageError(

@@ -101,8 +101,8 @@ def named_fields(found: Sequence[OperatorKey]) -> dict[int, str]:
         candidates = key.named or (key.fields if len(key.fields) == 1 else ())
         if len(candidates) != 1:
             raise key.refused(
-                f"its rows are kept by {', '.join(key.fields)}, and it is unclear which of "
-                "them is the entity"
+                f"its rows are keyed by {', '.join(key.fields)}, and it is unclear which of "
+                "these is the entity"
             )
         fields[key.operator_id] = candidates[0]
     return fields
@@ -132,7 +132,7 @@ def entity_fields(
             continue
         fitting = [one for one in candidates if not strangers[key.operator_id][one]]
         if len(fitting) != 1:
-            kept_by = f"its rows are kept by {', '.join(key.fields)}, and "
+            kept_by = f"its rows are keyed by {', '.join(key.fields)}, and "
             raise key.refused(
                 kept_by + f"{' and '.join(fitting)} could both be the entity"
                 if fitting

@@ -90,7 +90,7 @@ def load(
     version = SparkVersion.of(spark.version)
     if not version.reads_raw_rows:
         raise NativeOnlyError(
-            f"Spark {version} cannot read the state rows of RocksDB",
+            f"Spark {version} cannot read state rows from RocksDB",
             hint="run the command where Spark 4.2 is installed; native savepoints can be restored "
             "and verified here",
         )

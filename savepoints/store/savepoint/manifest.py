@@ -106,7 +106,7 @@ def directory(savepoint_id: str) -> str:
         checked_name(savepoint_id, "savepoint id")
     except UsageError:
         raise VerificationError(
-            f"the store names a savepoint {savepoint_id!r}, which is not a valid id",
+            f"the store has a savepoint named {savepoint_id!r}, which is not a valid id",
             hint="the store was edited by hand; find out what is wrong: savepoints check",
             savepoint=savepoint_id,
         ) from None

@@ -112,8 +112,8 @@ class Generations:
         known = next(one for one in self.all(query) if one.generation == number)
         if known.checkpoint != begun.checkpoint:
             raise StalePlanError(
-                f"generation {number} of {query} is {known.checkpoint}, begun by "
-                f"{known.begun_by}, so its checkpoint cannot be {checkpoint}",
+                f"generation {number} of {query}, begun by {known.begun_by}, has the "
+                f"checkpoint {known.checkpoint}, not {checkpoint}",
                 hint="undo the operation that began it: savepoints operations list --query "
                 f"{query}, savepoints operations undo ID",
                 query=query,

@@ -110,7 +110,8 @@ def test_none_is_undone_once_the_merge_is_done(local_store: Store) -> None:
     merged(local_store)
     carry_out.announce(made, local_store)
     with pytest.raises(
-        UnfinishedOperationError, match=f"the merge {MERGE} has corrected .*can no longer"
+        UnfinishedOperationError,
+        match=f"the merge {MERGE} has already corrected .*has to be corrected",
     ):
         unfinished.undo(local_store, made.operation_id)
 

@@ -86,25 +86,25 @@ def test_a_change_data_feed(queries: Queries) -> None:
 
 def test_settings_that_name_another_table(queries: Queries) -> None:
     bind(queries, "gold", tables={"lines": "s3://lake/other"})
-    assert "gold: its settings say s3://lake/other, and it has read " in refusal(queries)
+    assert "gold: its settings name s3://lake/other, but it has read " in refusal(queries)
 
 
 def test_a_snapshot_that_is_not_read_to_its_end(queries: Queries) -> None:
     queries.move("gold", [next_version(queries.append("silver"), 0, index=1, snapshot=True)])
-    assert "gold: it has not read the whole table" in refusal(queries)
+    assert "gold: it has not yet read everything" in refusal(queries)
 
 
 def test_a_table_that_is_upserted(queries: Queries) -> None:
     bind(queries, "silver", app="tests.operations.cascade.feed_app:upserts")
     text = refusal(queries)
-    assert f"silver writes {queries.uri('silver')} by upsert" in text
+    assert f"silver writes {queries.uri('silver')} in mode upsert" in text
 
 
 def test_trap_a_table_that_others_write_too(queries: Queries) -> None:
     """Their rows between the plan and the correction would be skipped with it."""
     own = {"own_rows": {"lines": "source = 'shop'"}}
     queries.configured["silver"] = queries.configured["silver"].model_copy(update=own)
-    assert f"{queries.uri('silver')} is not written by silver alone" in refusal(queries)
+    assert f"silver is not the only writer of {queries.uri('silver')}" in refusal(queries)
 
 
 def test_queries_that_read_each_other_in_a_cycle(queries: Queries) -> None:

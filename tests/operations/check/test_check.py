@@ -260,7 +260,7 @@ def test_the_environment(
 
     found = seen(local_store, Settings(jars=Path(str(on_local))))
 
-    assert (found["Java"].grade, "no Java found" in found["Java"].seen) == ("warning", True)
+    assert (found["Java"].grade, "no working Java found" in found["Java"].seen) == ("warning", True)
     assert (found["jars"].grade, str(on_local) in found["jars"].seen) == ("broken", True)
 
 

@@ -116,7 +116,7 @@ def test_a_notebook_shows_both_side_by_side() -> None:
     ]  # fmt: skip
     same = read(SAME._repr_html_()).texts
     assert same[0] == "no difference between sp-1 and sp-2"
-    assert same[-1].endswith("0 rows added, 0 removed, 0 changed, other columns")
+    assert same[-1].endswith("0 rows added, 0 removed, 0 changed, different columns")
 
 
 @pytest.mark.parametrize("text", HOSTILE)

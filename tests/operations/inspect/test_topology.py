@@ -181,7 +181,7 @@ def test_of_a_checkpoint_alone_it_says_what_its_files_say(sample: str, on_local:
     assert (found.query_id, found.checkpoint) == (query_id(sample), str(directory))
     assert (found.query, found.generation, found.application) == (None, None, None)
     assert (found.batch_id, found.outputs, found.savepoint_id) == (newest, (), None)
-    assert found.findings[0].startswith("no store knows this checkpoint")
+    assert found.findings[0].startswith("without a store")
     written = datetime.fromtimestamp(commit.stat().st_mtime, timezone.utc)
     assert abs((found.committed_at - written).total_seconds()) < 0.001
     watermark = json.loads(commit.read_text().splitlines()[1])["nextBatchWatermarkMs"]
@@ -472,7 +472,7 @@ def test_kafka_says_how_far_behind_it_is_and_what_retention_has_left(
     )
     assert (source.lag, source.problem) == (12, "")
     assert (
-        f"{behind} partition 1: the next 3 records, from offset 1 on, are no longer there"
+        f"{behind} partition 1: Kafka no longer has the next 3 records, from offset 1 on"
         in found.findings
     )
 

@@ -121,7 +121,7 @@ def test_planning_writes_nothing_and_says_every_step(query: Query) -> None:
 
 def test_outputs_may_be_left_as_they_are(query: Query) -> None:
     plan = query.plan(rewind_outputs=False)
-    assert "silently drops batches 2 to 3 when they run again" in plan.warnings[0]
+    assert "silently drop batches 2 to 3 when they run again" in plan.warnings[0]
 
     rollback.execute(plan, query.store)
 

@@ -217,7 +217,7 @@ def test_trap_who_writes_between_reading_and_committing_is_noticed(
 def test_a_table_that_has_moved_on_is_left_alone(spark: SparkSession, on_local: Location) -> None:
     table = SparkTable(spark, "clustering", on_local)
 
-    with pytest.raises(NotAlignedError, match="was at version 4 and is at 5"):
+    with pytest.raises(NotAlignedError, match="was at version 4 but is now at 5"):
         delta_transaction.commit(
             spark, table.uri, 4, adds=[], removes=[], transactions=[], back_to=4, tags={}
         )
