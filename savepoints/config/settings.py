@@ -100,12 +100,13 @@ class _Section(BaseModel):
 
 
 class KafkaSettings(_Section):
-    """Where Kafka is, and options for its clients under their own names.
+    """Kafka's brokers and client options.
 
     Attributes:
-        bootstrap_servers: `host:port`, several with commas between them.
-        options: Such as `"security.protocol"`, by the names of librdkafka or of Java, for Spark and
-            for the client of the commands; secret ones are never shown.
+        bootstrap_servers: `host:port`; separate several with commas.
+        options: Client options such as `"security.protocol"`, for Spark and for the commands' own
+            client. Names may be those of librdkafka or of Kafka's Java client. Secrets are never
+            shown.
     """
 
     bootstrap_servers: str = ""
@@ -113,11 +114,11 @@ class KafkaSettings(_Section):
 
 
 class SparkSettings(_Section):
-    """How a session is made when there is none yet.
+    """How commands start a Spark session.
 
     Attributes:
         master: Spark's master URL.
-        conf: Spark's own keys and values.
+        conf: Spark configuration, by Spark's own keys.
     """
 
     master: str = "local[*]"
@@ -125,17 +126,17 @@ class SparkSettings(_Section):
 
 
 class RetentionSettings(_Section):
-    """Which savepoints `expire` keeps; what no rule keeps is removed. A count of -1 means all.
+    """Which savepoints `expire` keeps; all others are removed. A count of -1 keeps all.
 
     Attributes:
-        keep_last: How many of the newest to keep.
-        keep_hourly: The newest of each of so many hours.
-        keep_daily: The newest of each of so many days.
-        keep_weekly: The newest of each of so many ISO weeks.
-        keep_monthly: The newest of each of so many months.
-        keep_within: Keep all within this time of the newest.
-        keep_tags: Only these tags protect a savepoint; every tag does when not given.
-        after_savepoint: Whether each periodic savepoint is followed by an `expire`.
+        keep_last: Keep this many of the newest.
+        keep_hourly: Keep the newest of each hour, for this many hours.
+        keep_daily: Keep the newest of each day, for this many days.
+        keep_weekly: Keep the newest of each ISO week, for this many weeks.
+        keep_monthly: Keep the newest of each month, for this many months.
+        keep_within: Keep all that were taken within this time before the newest.
+        keep_tags: Only these tags protect a savepoint; by default every tag does.
+        after_savepoint: Run `expire` after each periodic savepoint.
     """
 
     keep_last: Count = 0
@@ -149,27 +150,27 @@ class RetentionSettings(_Section):
 
 
 class PeriodicSettings(_Section):
-    """What follows a periodic savepoint of `run` and `attach`; the table `[periodic]`.
+    """What `run` and `attach` do after a periodic savepoint.
 
     Attributes:
-        export: When the rows of savepoints in both forms are written, beside the query: `newest`
-            passes over savepoints that a newer one has overtaken, `each` leaves out none, a
-            schedule (`daily`, `6h`, `0 3 * * *`) writes those of the newest at these times, and
-            `never` leaves it to `savepoints export`.
+        export: When the state rows of savepoints that have both forms are written, while the query
+            runs: `newest` skips savepoints for which a newer one exists by then, `each` skips none,
+            a schedule (`daily`, `6h`, `0 3 * * *`) writes those of the newest savepoint at these
+            times, and `never` leaves it to `savepoints export`.
     """
 
     export: ExportTime = "newest"
 
 
 class HookSettings(_Section):
-    """Who is told what happens to a query, as one JSON document each time.
+    """Where notifications about a query are sent, each as one JSON document.
 
     Attributes:
-        command: Program and arguments; the document is its stdin. No shell is involved.
-        url: `http://` or `https://`; the document is sent there by POST.
-        on: What is told: a run `paused` or `resumed`, a `savepoint` was taken, a run or a savepoint
-            `failed`.
-        timeout: How long each may take; after that it is given up.
+        command: Program and arguments to run, without a shell; the document is its stdin.
+        url: `http://` or `https://` URL that the document is posted to.
+        on: Which notifications to send: a run was `paused` or `resumed`, a `savepoint` was taken,
+            or a run or savepoint `failed`.
+        timeout: How long to wait for the command or the URL before giving up.
     """
 
     # Both may have a token in them.
@@ -180,15 +181,15 @@ class HookSettings(_Section):
 
 
 class ThresholdSettings(_Section):
-    """How much two queries may differ for `compare` to call it `within`. Shares are from 0 to 1.
+    """How much two queries may differ for `compare` to report `within`. Fractions are from 0 to 1.
 
     Attributes:
-        rows: Part of the rows of an output that may be missing, extra or changed.
-        columns: How many columns of an output may be added, dropped or of another type.
-        state_rows: Part of the state rows that may differ.
-        metrics: By name of the metric, its relative difference; 0 for those not named.
-        seconds: How many times as long as the first query another may have run; anything goes when
-            not given.
+        rows: Fraction of an output's rows that may be missing, extra or changed.
+        columns: Number of an output's columns that may be added, dropped or changed in type.
+        state_rows: Fraction of the state rows that may differ.
+        metrics: Allowed relative difference of each metric, by name; 0 by default.
+        seconds: How many times as long as the first query another one may run; unlimited by
+            default.
     """
 
     rows: Fraction = 0.0
@@ -199,10 +200,11 @@ class ThresholdSettings(_Section):
 
 
 class CompareSettings(_Section):
-    """What `compare` looks at besides rows, and what it lets pass.
+    """Metrics that `compare` computes, and differences that it tolerates.
 
     Attributes:
-        metrics: By name, SQL over the outputs (each a view of its name) that gives one number.
+        metrics: SQL that returns one number, by name of the metric; each output is available as a
+            view under its own name.
         thresholds: How much two queries may differ.
     """
 
@@ -211,15 +213,16 @@ class CompareSettings(_Section):
 
 
 class PromoteSettings(_Section):
-    """What a fork has to pass before `promote` lets it take over.
+    """Checks that a fork must pass before `promote` lets it take over.
 
     Attributes:
-        rows: Part by which the number of rows of an output may differ from the live one's; anything
-            but none at all goes when not given.
-        max_lag: How many records Kafka may have that neither of the two has read.
-        compare: Whether `compare` has to find the two the same, or within its thresholds.
-        checks: By name, SQL that gives true: each output of the fork is a view of its name, that of
-            the live query with `live_` before it.
+        rows: Fraction by which an output's row count may differ from that of the live output; by
+            default any number of rows passes except zero.
+        max_lag: How many records may be left in Kafka that neither query has read; unlimited by
+            default.
+        compare: Require that `compare` finds the two the same, or within its thresholds.
+        checks: SQL that must return true, by name of the check. Outputs of the fork are available
+            as views under their own names, those of the live query with the prefix `live_`.
     """
 
     rows: Fraction | None = None
@@ -229,24 +232,24 @@ class PromoteSettings(_Section):
 
 
 class RestoreSettings(_Section):
-    """What is compared with the manifest before a savepoint is restored; the table `[restore]`.
+    """What is verified before a savepoint is restored.
 
     Attributes:
-        verify: Read and hash large files too, not only those of at most a megabyte; what the object
-            store copies by itself then passes through this process once.
+        verify: Also read and hash files larger than one megabyte. Files that the object store would
+            copy by itself are then read by this process once.
     """
 
     verify: bool = False
 
 
 class MergeSettings(_Section):
-    """How `merge` proves that a query can be replayed; the table `[merge]`.
+    """How `merge` proves that a query can be replayed exactly.
 
     Attributes:
-        controls: How many entities that no late event touches are replayed too, and must come out
-            as the live query has them.
-        tolerance: Most by which two floating-point numbers of a control may differ, as a share;
-            sums of them depend on the order of additions.
+        controls: Number of entities without late events that are replayed as well; their results
+            must equal those of the live query.
+        tolerance: Relative difference allowed between floating-point numbers of a control entity;
+            floating-point sums depend on the order of addition.
     """
 
     controls: NotNegative = 20
@@ -254,28 +257,29 @@ class MergeSettings(_Section):
 
 
 class QuerySettings(_Section):
-    """One query: its application and what that is bound to.
+    """One query: its application, and the tables, topics and checkpoints that it uses.
 
     Attributes:
         app: `package.module:attribute` of the `App`.
-        app_name: Name of that `App`, where it is not that of the query: of a fork, for example.
-        checkpoints: Parent directory; generation N of a query is in `<checkpoints>/<query>/N`.
+        app_name: Name of the `App` if it differs from the query's, for example for a fork.
+        checkpoints: Parent directory of the checkpoints; generation N of a query is in
+            `<checkpoints>/<query>/N`.
         outputs: Table URI of each output.
-        app_ids: `txnAppId` of an output that the query writes under an id of its own.
-        own_rows: SQL predicate of an output that others write too, which is true for the query's
-            rows alone, such as `source = 'shop'`: only they are taken back.
-        topics: Topic of an input, where it differs from the application's own.
+        app_ids: The `txnAppId` of each output that the query writes with an explicit one.
+        own_rows: For an output that others also write: an SQL predicate that is true only for this
+            query's rows, such as `source = 'shop'`. Only those rows are rewound.
+        topics: Topic of each input, if it differs from the one in the application.
         tables: Table URI of each input that is a table.
-        archives: Table URI of the archive of an input, which `merge` replays, and which is read
-            where Kafka has forgotten; see `savepoints.jobs.archive`.
+        archives: Table URI of the archive of each input. `merge` replays from it, and it supplies
+            records that Kafka no longer has; see `savepoints.jobs.archive`.
         every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
             expression such as `*/10 * * * *`.
-        trigger: Pause between two batches; as soon as possible when not given.
-        max_offsets_per_trigger: Most Kafka records in one batch.
-        commit_group: Consumer group of Kafka for which the offsets of each savepoint of `run`,
-            `attach` and `create` are committed, so that what watches the lag of groups sees the
-            query; nothing else may use it.
-        retention: For this query, instead of the one for all.
+        trigger: Interval between batches; by default each starts as soon as the last one ends.
+        max_offsets_per_trigger: Maximum number of Kafka records in one batch.
+        commit_group: Kafka consumer group for which `run`, `attach` and `create` commit the offsets
+            of each savepoint, so that tools that monitor consumer lag see the query. Nothing else
+            may use the group.
+        retention: Retention rules of this query, instead of the general ones.
     """
 
     app: str
@@ -299,20 +303,20 @@ class Settings(BaseSettings):
 
     Attributes:
         store: URI of the store.
-        jars: Directory with the jars of Delta, Kafka and S3A for Spark; not given when the cluster
-            has them or `spark.jars.packages` names them.
-        metrics_file: Where metrics are written after each periodic savepoint, for the textfile
-            collector of Prometheus' node exporter.
-        kafka: Where Kafka is.
-        spark: How a session is made.
-        periodic: What follows a periodic savepoint.
-        retention: Which savepoints are kept.
-        hooks: Who is told of pauses, savepoints and failures.
+        jars: Directory with the Delta, Kafka and S3A jars for Spark; not needed if the cluster has
+            them or `spark.jars.packages` lists them.
+        metrics_file: File that metrics are written to after each periodic savepoint, for the
+            textfile collector of Prometheus' node exporter.
+        kafka: Kafka's brokers and client options.
+        spark: How commands start a Spark session.
+        periodic: What happens after a periodic savepoint.
+        retention: Which savepoints `expire` keeps.
+        hooks: Where notifications of pauses, savepoints and failures are sent.
         compare: Metrics and thresholds of `compare`.
-        promote: What a fork has to pass before it takes over.
-        restore: What is compared with the manifest before a restore.
+        promote: Checks that a fork must pass before it takes over.
+        restore: What is verified before a restore.
         merge: How merges are verified.
-        queries: Each query by its name.
+        queries: The queries, by name.
 
     Examples:
         >>> settings = savepoints.Settings(

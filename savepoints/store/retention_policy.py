@@ -35,16 +35,16 @@ KeepReasons = dict[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """What to keep of each query; a count of -1 means all.
+    """Which savepoints of each query to keep; a count of -1 keeps all.
 
     Attributes:
-        keep_last: How many of the newest to keep.
-        keep_hourly: The newest of each of so many hours.
-        keep_daily: The newest of each of so many days.
-        keep_weekly: The newest of each of so many ISO weeks.
-        keep_monthly: The newest of each of so many months.
-        keep_within: Keep all within this time of the newest.
-        keep_tags: Only these tags protect a savepoint; None when every tag does.
+        keep_last: Keep this many of the newest.
+        keep_hourly: Keep the newest of each hour, for this many hours.
+        keep_daily: Keep the newest of each day, for this many days.
+        keep_weekly: Keep the newest of each ISO week, for this many weeks.
+        keep_monthly: Keep the newest of each month, for this many months.
+        keep_within: Keep all that were taken within this time before the newest.
+        keep_tags: Only these tags protect a savepoint; None if every tag does.
     """
 
     keep_last: int = 0

@@ -36,29 +36,30 @@ _NOTE = "Written from the code by `make reference`."
 _COMMON = {"store_uri", "config", "profile", "output_format", "progress", "log_level", "log_format"}
 
 _COMMANDS = """\
-What each prints with `-o json` is in [JSON](json.md), what their exit codes mean in [exit \
-codes](exit-codes.md), and where settings come from in [settings](settings.md)."""
+See also: what each command prints with `-o json` ([JSON](json.md)), what its exit code means \
+([exit codes](exit-codes.md)), and where settings come from ([settings](settings.md))."""
 _JSON = """\
 With `-o json` a command prints one document on stdout. Names are snake_case, times are RFC 3339 \
-in UTC, units stand in the names. Every document has `schema_version`, which is 1: fields may be \
-added without changing it, none is taken away. An error is one object on stderr: [exit \
+in UTC, and units are part of the name. Every document has `schema_version`, which is 1: fields \
+may be added without changing it, but none is removed. An error is one object on stderr: [exit \
 codes](exit-codes.md)."""
 _SETTINGS = """\
-A flag wins over the environment, that over a profile (`[profiles.NAME]`, chosen by `--profile`), \
-that over `savepoints.toml` in the working directory, over `[tool.savepoints]` in \
-`pyproject.toml`, over the user's file (`~/.config/savepoints/savepoints.toml`), over the \
-default. `savepoints config` shows what is in force and where it comes from; `savepoints init` \
-writes a file from a running checkpoint. Unknown keys and variables are errors. Durations are \
-written like `90s`, `15m`, `7d`, `PT15M`."""
+In order of precedence: a flag; the environment; a profile (`[profiles.NAME]`, chosen with \
+`--profile`); `savepoints.toml` in the working directory; `[tool.savepoints]` in \
+`pyproject.toml`; the user's file (`~/.config/savepoints/savepoints.toml`); the default. \
+`savepoints config` shows the effective settings and where each comes from; `savepoints init` \
+writes a file from an existing checkpoint. Unknown keys and variables are errors. Durations are \
+written like `90s`, `15m`, `7d` or `PT15M`."""
 _ERRORS = """\
-Each has `message`, `hint` (what to do next, if possible as a command), `exit_code`, `retryable`, \
-and in `details` what identifies the thing. `savepoints.SavepointsError` is the root of all."""
+Each error has a `message`, a `hint` (what to do next, as a command if possible), an `exit_code`, \
+`retryable`, and `details` with the identifiers that it is about. `savepoints.SavepointsError` is \
+the base class of all."""
 _EVENTS = """\
-Each verb that ends adds a row to the Delta table `events/` of the store, which any Delta reader \
-can read. Rows are never changed."""
+Every command that finishes adds a row to the Delta table `events/` of the store, which any Delta \
+reader can read. Rows are never changed."""
 _METRICS = """\
 `savepoints metrics` prints them in Prometheus' text format, writes a file for the node exporter, \
-or serves them. They are counted from the catalog and the [events](events.md)."""
+or serves them over HTTP. They are computed from the catalog and the [events](events.md)."""
 
 
 def commands() -> Iterator[tuple[str, str, click.Command]]:
@@ -123,7 +124,7 @@ def settings_page() -> str:
             if _model_of(info.annotation) is None
         ]
         parts.append(table(("key", "variable", "type", "default", ""), rows))
-    parts.append("## Variables that are no settings")
+    parts.append("## Variables that are not settings")
     rest = [(f"`{name}`", said) for name, said in files.OTHER_VARIABLES.items()]
     return _page([*parts, table(("variable", ""), rest)])
 

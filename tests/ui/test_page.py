@@ -146,6 +146,6 @@ def test_the_handles_of_a_store_and_of_a_query_make_it(local_store: Store) -> No
 def test_the_page_is_of_the_time_at_which_it_was_read() -> None:
     facts = dataclasses.replace(stories.story(), at=stories.hour(80))
 
-    assert "As of 2026-11-23 18:00:00Z, from which all ages count." in " ".join(
+    assert "As of 2026-11-23 18:00:00Z; all ages are relative to this time." in " ".join(
         HtmlPage(page.render(facts)).text.split()
     )
