@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from benchmarks import (
     bounded_run,
+    disturbance,
     export,
     flink,
     incremental,
@@ -44,6 +45,7 @@ MEASURES: dict[str, Measure] = {
     "merge": merge.measure,
     "late": late.measure,
     "bounded-run": bounded_run.measure,
+    "disturbance": disturbance.measure,
     "flink": flink.measure,
 }
 # Only run by name, as they download what nothing else here needs.

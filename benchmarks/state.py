@@ -15,6 +15,7 @@ from savepoints.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 PARTITIONS = 4
 DRIVER_MEMORY = "4g"
@@ -82,10 +83,15 @@ def built(
 
 def change(checkpoint: Path, keys: int, nth: int) -> None:
     """Give the query's input one record for every hundredth key, each time of others."""
+    write_change(checkpoint.parent / "input", keys, nth)
+
+
+def write_change(source: Path, keys: int, nth: int) -> None:
+    """Write one record for every hundredth key, each time of others."""
     from pyspark.sql import functions as F
 
     every = start().range(keys).where(F.col("id") % CHANGED_OF == nth % CHANGED_OF)
-    _write(every, checkpoint.parent / "input")
+    _write(every.coalesce(1), source)
 
 
 def run(
@@ -106,6 +112,27 @@ def run(
     Returns:
         How many records it has read.
     """
+    query = start_query(
+        checkpoint, source or checkpoint.parent / "input", provider=provider, changelog=changelog
+    )
+    query.awaitTermination()
+    return sum(int(one["numInputRows"]) for one in query.recentProgress)
+
+
+def start_query(
+    checkpoint: Path,
+    source: Path,
+    *,
+    provider: str = ROCKSDB_PROVIDER,
+    changelog: bool = False,
+    files_per_batch: int | None = None,
+) -> StreamingQuery:
+    """Start the query.
+
+    Args:
+        files_per_batch: How many files a batch reads, for a query that goes on until it is stopped;
+            without, it reads what there is in one batch, and ends.
+    """
     from pyspark.sql import functions as F
 
     own = start().newSession()
@@ -114,21 +141,19 @@ def run(
     own.conf.set(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", str(changelog)
     )
-    orders = own.readStream.schema("customer string, amount long").parquet(
-        str(source or checkpoint.parent / "input")
-    )
+    reader = own.readStream.schema("customer string, amount long")
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    orders = reader.parquet(str(source))
     totals = orders.groupBy("customer").agg(
         F.count("*").alias("orders"), F.sum("amount").alias("total"), F.max("amount").alias("most")
     )
-    query = (
+    writer = (
         totals.writeStream.format("noop")
         .outputMode("update")
         .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
-    return sum(int(one["numInputRows"]) for one in query.recentProgress)
+    return (writer.trigger(availableNow=True) if files_per_batch is None else writer).start()
 
 
 def _write(ids: DataFrame, target: Path) -> None:

@@ -1,4 +1,9 @@
-"""Rows of periodic savepoints, written beside the query: they delay neither it nor a savepoint."""
+"""Rows of periodic savepoints, written beside the query, with a quarter of the session's cores.
+
+Spark's scheduler starts the tasks of the job that began first (`FIFOSchedulingAlgorithm`), so an
+export with a task for each state partition would keep every batch waiting until it ends. With few
+tasks, all of which run from the start, batches have the other cores at once.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,9 @@ from savepoints.plan import Progress, silent
 from savepoints.store.root import Store
 
 _LOG = logging.getLogger(__name__)
+
+# Of the session's cores, the query keeps the rest.
+_ONE_CORE_IN = 4
 
 
 @final
@@ -101,9 +109,16 @@ class BackgroundExport:
             return None
         return max(0.0, (self._due - utc_now()).total_seconds())
 
+    def _tasks(self) -> int:
+        """Return how many tasks may write at the same time."""
+        from savepoints.spark.session import session
+
+        spark = session(self._store.settings, "savepoints export")
+        return max(1, int(spark.sparkContext.defaultParallelism) // _ONE_CORE_IN)
+
     def _export(self, savepoint: Savepoint) -> None:
         try:
-            export.execute(export.plan(self._store, savepoint.id), self._store)
+            export.execute(export.plan(self._store, savepoint.id), self._store, tasks=self._tasks())
         except SavepointNotFoundError:
             _LOG.info("%s expired before its state rows were written", savepoint.id)
         except NativeOnlyError as error:

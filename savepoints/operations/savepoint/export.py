@@ -83,23 +83,29 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
 
 
 @recorded
-def execute(plan: ExportPlan, store: Store, *, progress: Progress = silent) -> Savepoint:
+def execute(
+    plan: ExportPlan, store: Store, *, progress: Progress = silent, tasks: int | None = None
+) -> Savepoint:
     """Write the rows; run again after a crash, it goes on or starts over.
+
+    Args:
+        tasks: How many tasks write at the same time, for an export that must leave room for others
+            in the session; one for each state partition when not given.
 
     Raises:
         PlacementError: If a state row is not in the partition of its key.
     """
     with store.using(plan.savepoint_id, "export"):
-        return _export(plan, store, progress)
+        return _export(plan, store, progress, tasks)
 
 
-def _export(plan: ExportPlan, store: Store, progress: Progress) -> Savepoint:
+def _export(plan: ExportPlan, store: Store, progress: Progress, tasks: int | None) -> Savepoint:
     path = manifest.manifest_path(plan.savepoint_id)
     etag = store.root.head(path).etag
     stored = store.manifest(plan.savepoint_id)
     if "canonical" not in stored.savepoint.forms:
         progress("writing the state rows (starts Spark if it is not running)")
-        stored = with_rows(stored, store)
+        stored = with_rows(stored, store, tasks=tasks)
         faults.reach("export.exported")
         try:
             store.root.replace(path, stored.to_bytes(), etag)
@@ -115,13 +121,16 @@ def _export(plan: ExportPlan, store: Store, progress: Progress) -> Savepoint:
     return stored.savepoint
 
 
-def with_rows(stored: Manifest, store: Store) -> Manifest:
+def with_rows(stored: Manifest, store: Store, *, tasks: int | None = None) -> Manifest:
     """Write the canonical rows of a savepoint and return its manifest with them.
 
     Whatever fails, the native form stays as it was, and the rows can be written later.
 
     The files are laid out as a checkpoint for the while. Operators without a canonical form are
     left out of it, because Spark would refuse to read any state beside theirs.
+
+    Args:
+        tasks: See `execute`.
     """
     savepoint = stored.savepoint
     exported = replace(stored, savepoint=replace(savepoint, forms=FORMS))
@@ -139,7 +148,7 @@ def with_rows(stored: Manifest, store: Store) -> Manifest:
     try:
         mount(stored, store, scratch)
         files = read_cut(scratch, savepoint.cut.batch_id)
-        found = canonical_table.export(spark, scratch, files, table.uri)
+        found = canonical_table.export(spark, scratch, files, table.uri, tasks)
     finally:
         scratch.delete(info.path for info in scratch.list())
     rows = canonical.stored_files(store.root, savepoint.id)

@@ -48,7 +48,11 @@ class Contents:
 
 
 def export(
-    spark: SparkSession, checkpoint: Location, files: CutFiles, target: Uri
+    spark: SparkSession,
+    checkpoint: Location,
+    files: CutFiles,
+    target: Uri,
+    tasks: int | None = None,
 ) -> dict[int, Contents]:
     """Write all state that has a canonical form as one Delta table, in one commit.
 
@@ -57,6 +61,8 @@ def export(
 
     Args:
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
+        tasks: How many tasks write at the same time, each one state partition after the other; one
+            for each partition when not given.
 
     Returns:
         What was written, by operator id.
@@ -69,9 +75,12 @@ def export(
         frames[operator], observed[operator] = _observed(own, checkpoint, files, operator)
     if not frames:
         return {}
-    _together(frames).write.format("delta").partitionBy("operator_id", "store_name").mode(
-        "error"
-    ).save(target.hadoop)
+    rows = _together(frames)
+    if tasks is not None:
+        rows = rows.coalesce(tasks)
+    rows.write.format("delta").partitionBy("operator_id", "store_name").mode("error").save(
+        target.hadoop
+    )
     return {one.operator_id: _checked(one, observed[one].get) for one in observed}
 
 

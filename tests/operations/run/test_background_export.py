@@ -15,6 +15,7 @@ from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.run import periodic
 from savepoints.operations.run.background_export import BackgroundExport
+from savepoints.operations.savepoint import export
 from tests.samples import take, unpack
 
 if TYPE_CHECKING:
@@ -112,6 +113,24 @@ def test_at_the_end_only_the_rows_under_way_are_waited_for(
     exports.join()
 
     assert forms(local_store, taken) == [2, 1, 1, 1]
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_trap_batches_wait_for_an_export_with_as_many_tasks_as_partitions(
+    taken: list[Savepoint], local_store: Store, gate: Gate, spark: SparkSession
+) -> None:
+    """Beside a query of two cores one task writes, so each store's rows are one file."""
+    gate.opened.set()
+    with BackgroundExport(local_store, "each") as exports:
+        exports.add(taken[0])
+    export.execute(export.plan(local_store, taken[1].id), local_store)
+
+    beside, alone = (
+        sum(file.path.endswith(".parquet") for file in local_store.manifest(one.id).canonical)
+        for one in taken[:2]
+    )
+    assert (beside, alone) == (1, 2)
 
 
 @pytest.mark.parametrize("when", ["never", "daily"])
