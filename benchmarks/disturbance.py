@@ -1,8 +1,8 @@
 """`disturbance`: a busy query, left alone, and while a savepoint is taken every ten seconds.
 
 Each turn continues from a copy of one checkpoint and reads the same files, one in each batch, each
-with records of other 1 % of the keys. What is compared is the throughput; the notes have the longest
-batch, as a multiple of the median of the same turn. With `attach` as it is by default, the rows of
+with records of other 1 % of the keys. What is compared is the throughput; the notes have the
+longest batch, as a multiple of the median of the same turn. With `attach` as it is by default, the rows of
 the newest savepoint are written beside the query, too; the third side is without that.
 """
 
@@ -21,8 +21,7 @@ from benchmarks import state
 from benchmarks.result import Result, Sample, in_turns, seconds
 
 EVERY = "10s"
-# So that the query is busy for about a minute.
-_LONG_ENOUGH_SECONDS = 60
+_BATCHES = 40
 _ALONE, _NATIVE, _EXPORTED = "alone", "with savepoints", "with savepoints and their rows"
 
 
@@ -89,8 +88,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     """Run the query alone and with savepoints, in turns; a sample is the time of one batch."""
     checkpoint = state.built(directory, keys)
     source = checkpoint.parent / "input"
-    count = 40
-    for nth in range(count):
+    for nth in range(_BATCHES):
         state.write_change(source, keys, nth)
     busy = _Busy(checkpoint, source)
     samples = in_turns(

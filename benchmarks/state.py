@@ -15,7 +15,7 @@ from savepoints.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITIONS = 4
 DRIVER_MEMORY = "4g"

@@ -29,7 +29,7 @@ def judged(of: QueryPair, **thresholds: Any) -> ComparisonVerdict:
     return of.judged(ThresholdSettings(**thresholds)).verdict
 
 
-def rows(**facts: int) -> QueryPair:
+def rows(**facts: Any) -> QueryPair:
     """Make a pair whose output has the same columns and other rows."""
     plain = dataclasses.replace(output(**facts), columns_added=(), columns_dropped=(), types={})
     return pair(outputs=(plain,))
