@@ -30,6 +30,7 @@ from savepoints.config import secrets
 from savepoints.config.duration import parse_duration
 from savepoints.config.files import FILE, Layer
 from savepoints.errors import UsageError
+from savepoints.uri import is_table_name
 
 
 def _duration(value: object) -> object:
@@ -81,6 +82,16 @@ def _command(text: str) -> str:
     return text
 
 
+def _table(text: str) -> str:
+    if is_table_name(text):
+        raise ValueError(
+            f"{text} is a table name, and settings are read where no session can look it up; write "
+            f"the table's location, which spark.sql('DESCRIBE DETAIL {text}') shows. "
+            f"savepoints.attach(…, outputs=…) takes names"
+        )
+    return text
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Every = Annotated[str, AfterValidator(_schedule)]
 ExportTime = Annotated[str, AfterValidator(_export)]
@@ -89,6 +100,7 @@ NotNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Ratio = Annotated[float, Field(ge=0)]
 Url = Annotated[str, AfterValidator(_url)]
+TableUri = Annotated[str, AfterValidator(_table)]
 CommandLine = Annotated[str, AfterValidator(_command)]
 HookEvent = Literal["paused", "resumed", "savepoint", "failed"]
 ClientOptionsField = Annotated[dict[str, str], AfterValidator(secrets.ClientOptions)]
@@ -264,7 +276,7 @@ class QuerySettings(_Section):
         app_name: Name of the `App` if it differs from the query's, for example for a fork.
         checkpoints: Parent directory of the checkpoints; generation N of a query is in
             `<checkpoints>/<query>/N`.
-        outputs: Table URI of each output.
+        outputs: Table URI of each output; the name of a table in a catalog is refused.
         app_ids: The `txnAppId` of each output that the query writes with an explicit one.
         own_rows: For an output that others also write: an SQL predicate that is true only for this
             query's rows, such as `source = 'shop'`. Only those rows are rewound.
@@ -285,12 +297,12 @@ class QuerySettings(_Section):
     app: str
     app_name: str | None = None
     checkpoints: str
-    outputs: dict[str, str] = {}
+    outputs: dict[str, TableUri] = {}
     app_ids: dict[str, str] = {}
     own_rows: dict[str, str] = {}
     topics: dict[str, str] = {}
-    tables: dict[str, str] = {}
-    archives: dict[str, str] = {}
+    tables: dict[str, TableUri] = {}
+    archives: dict[str, TableUri] = {}
     every: Every | None = None
     trigger: Duration | None = None
     max_offsets_per_trigger: int | None = None

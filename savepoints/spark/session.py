@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import Settings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
-from savepoints.spark import executors
+from savepoints.spark import classic, executors
 from savepoints.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
@@ -44,7 +44,13 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def session(settings: Settings, name: str) -> SparkSession:
-    """Return the active session, or create one from the settings; executors get this package."""
+    """Return the active session, or create one from the settings; executors get this package.
+
+    Raises:
+        IncompatibleError: If the installed PySpark is not supported, or Spark Connect is asked for.
+        EnvironmentUnfitError: If PySpark is not installed, or Spark does not start.
+    """
+    classic.require_possible(settings.spark)
     try:
         from pyspark import SparkContext, __version__
         from pyspark.errors import PySparkException

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from savepoints.errors import IncompatibleError
 
 Number: TypeAlias = "tuple[int, int]"
 
@@ -19,6 +22,11 @@ LAST: Number = (4, 2)
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
+# Settings that a batch's offset log has since a version of Spark.
+_LOGGED_SINCE: Mapping[str, Number] = {
+    "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion": (4, 2),
+    "spark.sql.streaming.stateStore.encodingFormat": (4, 0),
+}
 
 
 @dataclass(frozen=True)
@@ -43,16 +51,41 @@ class SparkVersion:
 
         Clusters have it on `PYTHONPATH`, often in a zip file, rather than as an installed package.
         """
-        spec = importlib.util.find_spec("pyspark")
-        if spec is None or not spec.submodule_search_locations:
-            return None
-        loader: Any = spec.loader
-        text = loader.get_data(f"{spec.submodule_search_locations[0]}/version.py").decode()
-        found = re.search(r"^__version__[^=]*= *[\"'](\d+\.\d+[^\"']*)", text, re.MULTILINE)
+        text = _file_of_pyspark("version.py")
+        found = re.search(r"^__version__[^=]*= *[\"'](\d+\.\d+[^\"']*)", text or "", re.MULTILINE)
         return cls.of(found[1]) if found else None
+
+    @classmethod
+    def wrote(cls, conf: Mapping[str, str]) -> SparkVersion:
+        """Return the oldest version whose batches have these settings in the offset log."""
+        return cls(max((at for key, at in _LOGGED_SINCE.items() if key in conf), default=FIRST))
 
     def __str__(self) -> str:
         return ".".join(map(str, self.number))
+
+    @property
+    def unsupported(self) -> str | None:
+        """Why nothing is done with this version; None for one that is tested."""
+        if FIRST <= self.number <= LAST:
+            return None
+        return (
+            f"PySpark {self} is not supported: versions {SparkVersion(FIRST)} to "
+            f"{SparkVersion(LAST)} are"
+        )
+
+    def require_supported(self) -> None:
+        """Refuse a version that is not tested.
+
+        Raises:
+            IncompatibleError: If it is older or newer than those.
+        """
+        if problem := self.unsupported:
+            raise IncompatibleError(
+                problem,
+                hint="pip install 'pyspark>=3.5,<4.3', where the query runs as well; commands that "
+                "need no JVM work without it",
+                version=str(self),
+            )
 
     @property
     def file_manager(self) -> str:
@@ -76,3 +109,28 @@ class SparkVersion:
     def repartitions_by_id(self) -> bool:
         """Whether `DataFrame.repartitionById` exists."""
         return self.number >= (4, 1)
+
+
+def is_connect_client() -> bool:
+    """Whether the installed PySpark is `pyspark-client`, which has Spark Connect's sessions alone.
+
+    Like PySpark itself, by whether `pyspark.core` is there, which came with Spark 4.0.
+    """
+    version = SparkVersion.installed()
+    return (
+        version is not None
+        and version.number >= (4, 0)
+        and _file_of_pyspark("core/__init__.py") is None
+    )
+
+
+def _file_of_pyspark(path: str) -> str | None:
+    """Return a file of the PySpark that would be imported, without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    loader: Any = spec.loader
+    try:
+        return str(loader.get_data(f"{spec.submodule_search_locations[0]}/{path}").decode())
+    except OSError:
+        return None

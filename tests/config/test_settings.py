@@ -368,3 +368,16 @@ def test_an_unknown_profile_is_refused_and_the_known_are_named(file: Path) -> No
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config_settings.load().store = "x"
+
+
+@pytest.mark.parametrize("where", ["outputs", "tables", "archives"])
+def test_a_table_name_is_refused_when_the_settings_are_read(where: str, file: Path) -> None:
+    """Most commands have no session that could look it up, and must not find out halfway."""
+    lines = ["[queries.totals]", 'app = "totals:app"', 'checkpoints = "/ck"']
+    file.write_text("\n".join([*lines, f"[queries.totals.{where}]", 'sold = "main.sales.orders"']))
+
+    with pytest.raises(UsageError, match=rf"queries.totals.{where}.sold: main.sales.orders") as no:
+        config_settings.load()
+
+    assert "DESCRIBE DETAIL main.sales.orders" in no.value.message
+    assert no.value.hint == "correct the setting in savepoints.toml"

@@ -30,6 +30,7 @@ def python(place: Location, version: str, *arguments: str) -> tuple[int, str]:
     with zipfile.ZipFile(archive, "w") as files:
         files.writestr("pyspark/__init__.py", "raise AssertionError('imported')\n")
         files.writestr("pyspark/version.py", f'__version__: str = "{version}"\n')
+        files.writestr("pyspark/core/__init__.py", "")
     done = subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(archive), *sys.path])},
@@ -83,6 +84,7 @@ def test_trap_a_merge_is_refused_before_spark_is_started_where_it_cannot_read_th
         ("rocksdb", "4.1.0.dev3", ["native"]),
         ("rocksdb", "4.2.0", ["native", "canonical"]),
         ("hdfs", "4.1.4", ["native", "canonical"]),
+        ("hdfs", "4.3.0", ["native"]),
     ],
 )
 def test_rows_are_planned_where_the_installed_spark_can_read_them(
@@ -95,8 +97,8 @@ def test_rows_are_planned_where_the_installed_spark_can_read_them(
     assert code == 0, text
     plan = json.loads(text)["plan"]
     assert plan["forms"] == forms
-    said = any("cannot read state rows from RocksDB" in one for one in plan["warnings"])
-    assert said == (forms == ["native"])
+    why = "is not supported" if version == "4.3.0" else "cannot read state rows from RocksDB"
+    assert any(why in one for one in plan["warnings"]) == (forms == ["native"])
 
 
 def test_asked_for_rows_alone_it_is_refused_with_the_way_out(
@@ -114,3 +116,39 @@ def test_asked_for_rows_alone_it_is_refused_with_the_way_out(
 def test_a_vendors_version_is_that_of_the_spark_it_was_made_of() -> None:
     assert str(SparkVersion.of("3.5.1-amzn-0")) == "3.5"
     assert SparkVersion.of("4.2.0").number < SparkVersion.of("4.10.0").number
+
+
+@pytest.mark.parametrize(
+    ("version", "variables", "expected"),
+    [
+        ("4.3.0", {}, "PySpark 4.3 is not supported: versions 3.5 to 4.2 are"),
+        ("3.4.3", {}, "PySpark 3.4 is not supported"),
+        ("4.2.0", {"SPARK_REMOTE": "sc://there"}, "makes Spark's sessions in this process Spark"),
+    ],
+)
+def test_trap_state_is_not_rewritten_by_a_spark_that_cannot_before_anything_is_touched(
+    version: str,
+    variables: dict[str, str],
+    expected: str,
+    on_local: Location,
+    local_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A native restore, which needs no session, goes through."""
+    unpack("hdfs", on_local / "live")
+    local_store.create(
+        checkpoint=str(on_local / "live"), query="totals", forms=("native",)
+    ).execute()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    restore = ["-m", "savepoints", "restore", "latest", "--query", "totals", "--yes"]
+    restore += ["--store", str(local_store.root), "--to"]
+
+    refused, said = python(on_local, version, *restore, str(on_local / "more"), "--partitions", "5")
+    code, text = python(on_local, version, *restore, str(on_local / "same"))
+
+    assert refused == 16, said
+    assert expected in said
+    assert (on_local / "more").list() == []
+    assert code == 0, text
+    assert (on_local / "same").exists("metadata")

@@ -39,7 +39,7 @@ from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.savepoint import create, history
 from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
-from savepoints.spark import listener, table_names
+from savepoints.spark import classic, listener, table_names
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
@@ -360,7 +360,9 @@ def attach(
         UnfinishedOperationError: If an operation on it was interrupted.
         NotAlignedError: If its checkpoint is one that a rollback has left; with `on_ended="stop"`
             the query is stopped.
+        IncompatibleError: If the session is Spark Connect's, or its Spark is not supported.
     """
+    classic.require(spark)
     uri = str(store.root) if isinstance(store, Store) else store
     if settings is None:
         known = store.settings if isinstance(store, Store) else None

@@ -8,6 +8,7 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.state.operators import ROCKSDB_PROVIDER, UNNAMED
 from savepoints.errors import NativeOnlyError
 from savepoints.model import FORMS, Form, Savepoint
+from savepoints.spark import classic
 from savepoints.spark.versions import SparkVersion
 
 _EXPORT_LATER = "run `savepoints export` where Spark 4.2 is installed"
@@ -91,7 +92,9 @@ def require_rows(query: str, files: CutFiles) -> None:
 
 
 def _no_raw_rows(provider: str) -> str | None:
-    """Return why the Spark that is installed here cannot read state rows; None if it can."""
+    """Return why no Spark here can read state rows; None if the one that is installed can."""
+    if problem := classic.problem():
+        return problem
     version = SparkVersion.installed()
     if provider != ROCKSDB_PROVIDER or version is None or version.reads_raw_rows:
         return None

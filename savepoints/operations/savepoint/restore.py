@@ -27,6 +27,7 @@ from savepoints.operations.savepoint import forms, restore_checks, restored_layo
 from savepoints.operations.savepoint.restored_layout import LayoutChange
 from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.spark import classic
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
@@ -202,6 +203,8 @@ def make_plan(
 ) -> RestorePlan:
     """Return the plan of a restore whose directory is free and whose files are all there."""
     savepoint = stored.savepoint
+    if form == "canonical" and savepoint.operators:
+        classic.require_possible(store.settings.spark)
     if sources is not None:
         source_map(store, stored, sources)
     restore_checks.require_present(store, savepoint, (*copied, *_read_for_rows(stored, form)))

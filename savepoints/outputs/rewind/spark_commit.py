@@ -17,7 +17,7 @@ from savepoints.model import utc_now
 from savepoints.outputs.delta import log, snapshot, writable
 from savepoints.outputs.rewind import version_difference
 from savepoints.outputs.rewind.version_difference import FileDifference
-from savepoints.spark import delta_transaction
+from savepoints.spark import classic, delta_transaction
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def _lacking() -> str | None:
     """Return what a session would lack here; no JVM is started."""
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed (pip install 'savepoints[spark]')"
+    if problem := classic.problem():
+        return problem
     try:
         find_java()
     except EnvironmentUnfitError as error:
