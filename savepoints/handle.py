@@ -50,6 +50,10 @@ from savepoints.operations.pipeline import groups as _groups
 from savepoints.operations.pipeline import pipeline as _pipeline
 from savepoints.operations.pipeline import pipeline_rollback as _pipeline_rollback
 from savepoints.operations.pipeline import rollback_plan as _rollback_plan
+from savepoints.operations.pipeline_fork import pipeline_compare as _pipeline_compare
+from savepoints.operations.pipeline_fork import pipeline_fork as _pipeline_fork
+from savepoints.operations.pipeline_fork import pipeline_fork_plan as _pipeline_fork_plan
+from savepoints.operations.pipeline_fork import pipeline_promote as _pipeline_promote
 from savepoints.operations.rollback import reset as _reset
 from savepoints.operations.rollback import restore_point as _restore_point
 from savepoints.operations.rollback import rollback as _rollback
@@ -310,6 +314,9 @@ class Query:
     groups = calls_about(_groups.groups)
     copy_group = plans_about(_groups.plan_copy, _groups.execute_copy)
     rollback_pipeline = plans_about(_rollback_plan.plan, _pipeline_rollback.execute)
+    fork_pipeline = plans_about(_pipeline_fork_plan.plan, _pipeline_fork.execute)
+    compare_pipeline = plans_about(_pipeline_compare.plan, _pipeline_compare.execute)
+    promote_pipeline = plans_about(_pipeline_promote.plan, _pipeline_promote.execute)
     promote = plans_about(_promote.plan, _promote.execute)
     rename = plans_about(_rename.plan, _rename.execute)
     reset = plans_about(_reset.plan, _reset.execute)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
 from savepoints.operations.cascade import carry_out as cascade
@@ -16,8 +17,19 @@ from savepoints.operations.merge import plan as merge_plan
 from savepoints.operations.merge.append import Appended
 from savepoints.operations.merge.plan import AppendingPlan, MergingPlan
 from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
 from savepoints.operations.pipeline.rollback_plan import PipelineRollbackPlan
+from savepoints.operations.pipeline_fork import (
+    pipeline_fork,
+    pipeline_fork_plan,
+    pipeline_promote,
+    pipeline_promotion,
+)
+from savepoints.operations.pipeline_fork.pipeline_fork import PipelineForked
+from savepoints.operations.pipeline_fork.pipeline_fork_plan import PipelineForkPlan
+from savepoints.operations.pipeline_fork.pipeline_promote import PipelinePromoted
+from savepoints.operations.pipeline_fork.pipeline_promotion import PipelinePromotionPlan
 from savepoints.operations.rollback import generation_change, reset, rollback
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
@@ -38,6 +50,8 @@ _PLANS: dict[
         | AppendingPlan
         | CascadePlan
         | PipelineRollbackPlan
+        | PipelineForkPlan
+        | PipelinePromotionPlan
     ],
 ] = {
     cascade_plan.VERB: CascadePlan,
@@ -47,14 +61,25 @@ _PLANS: dict[
     promote_steps.VERB: PromotionPlan,
     rollback.VERB: RollbackPlan,
     rollback_plan.VERB: PipelineRollbackPlan,
+    pipeline_fork_plan.VERB: PipelineForkPlan,
+    pipeline_promotion.VERB: PipelinePromotionPlan,
     reset.VERB: ResetPlan,
 }
 
-_FINISH: dict[type[Plan], Callable[..., Moved | Forked | Appended | PipelineRolledBack]] = {
+# What is told of an operation that was finished.
+_Done: TypeAlias = (
+    Moved | Forked | Appended | PipelineRolledBack | PipelineForked | PipelinePromoted
+)
+# What is known of one that was begun.
+_Begun: TypeAlias = TransitionPlan | ForkPlan | AppendingPlan | JointPlan | PipelineForkPlan
+
+_FINISH: dict[type[Plan], Callable[..., _Done]] = {
     AppendingPlan: append.finish,
     CascadePlan: cascade.finish,
     ForkPlan: fork.execute,
     MergingPlan: merge.finish,
+    PipelineForkPlan: pipeline_fork.execute,
+    PipelinePromotionPlan: pipeline_promote.finish,
     PipelineRollbackPlan: pipeline_rollback.execute,
     PromotionPlan: promote.finish,
     ResetPlan: reset.execute,
@@ -76,9 +101,7 @@ def find(store: Store, operation_id: str) -> Operation:
     )
 
 
-def plan(
-    store: Store, operation_id: str
-) -> TransitionPlan | ForkPlan | AppendingPlan | PipelineRollbackPlan:
+def plan(store: Store, operation_id: str) -> _Begun:
     """Return the plan of an operation that was interrupted; see `resume`."""
     return _plan(find(store, operation_id))
 
@@ -90,7 +113,9 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
         return fork.undo_plan(begun)
     if isinstance(begun, AppendingPlan):
         append.refuse_undo(begun)
-    if isinstance(begun, PipelineRollbackPlan):
+    if isinstance(begun, PipelineForkPlan):
+        return pipeline_fork.undo_plan(begun)
+    if isinstance(begun, JointPlan):
         return rollback_plan.undo_begun_plan(store, begun)
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
@@ -105,9 +130,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint is kept",))
 
 
-def resume(
-    store: Store, operation_id: str, *, progress: Progress = silent
-) -> Moved | Forked | Appended | PipelineRolledBack:
+def resume(store: Store, operation_id: str, *, progress: Progress = silent) -> _Done:
     """Finish an operation that was interrupted, following the plan that it began with."""
     begun = plan(store, operation_id)
     return _FINISH[type(begun)](begun, store, progress=progress)
@@ -127,16 +150,35 @@ def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Ope
         merge.undo(begun, store, progress=progress)
     elif isinstance(begun, CascadePlan):
         cascade.undo(begun, store, progress=progress)
-    elif isinstance(begun, PipelineRollbackPlan):
+    elif isinstance(begun, PipelineForkPlan):
+        pipeline_fork.undo(begun, store, progress=progress)
+    elif isinstance(begun, JointPlan):
         pipeline_rollback.undo(begun, store, progress=progress)
     else:
         generation_change.undo(begun, store, progress=progress)
     return find(store, operation.id)
 
 
-def _plan(
-    operation: Operation,
-) -> TransitionPlan | ForkPlan | AppendingPlan | PipelineRollbackPlan:
+def undo_together_plan(
+    store: Store, last: Operation, *, stopped: bool = False
+) -> PipelineRollbackPlan | None:
+    """Plan to take a finished operation on several queries back; None for one on one query.
+
+    Args:
+        last: The last operation on one of the queries.
+        stopped: Somebody has made sure that no driver runs the queries.
+
+    Raises:
+        NotFoundError: If something else was done to one of the queries since.
+        UsageError: If it was an undo.
+    """
+    kind = _PLANS[last.verb]
+    if not issubclass(kind, JointPlan):
+        return None
+    return rollback_plan.undo_plan(store, last, kind.from_json(last.plan), stopped=stopped)
+
+
+def _plan(operation: Operation) -> _Begun:
     if operation.finished_at is not None:
         what = "undone" if operation.undone else "finished"
         raise UsageError(

@@ -69,11 +69,7 @@ class StoreFacts:
             self,
             savepoints=tuple(one for one in self.savepoints if one.query in queries),
             generations=tuple(one for one in self.generations if one.query in queries),
-            operations=tuple(
-                one
-                for one in self.operations
-                if one.plan.get("fork") in queries or any(map(one.is_on, queries))
-            ),
+            operations=tuple(one for one in self.operations if any(map(one.concerns, queries))),
             # `verify --all` is of no query, and concerns each.
             events=tuple(one for one in self.events if one.query in {None, *queries}),
             merges=tuple(one for one in self.merges if one.query in queries),

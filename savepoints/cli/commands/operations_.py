@@ -14,6 +14,8 @@ _RESULTS = {
     "append": "appended",
     "fork": "forked",
     "merge": "merged",
+    "pipeline fork": "pipeline_forked",
+    "pipeline promote": "pipeline_promoted",
     "pipeline rollback": "pipeline_rolled_back",
     "promote": "promoted",
     "reset": "reset",

@@ -13,34 +13,38 @@ from savepoints.cli.options import (
     common,
     duration,
     mutating,
+    pausing_the_run,
     saved_forms,
     stopped_said,
 )
-from savepoints.errors import VerificationError
+from savepoints.errors import PartlyDoneError, VerificationError
 from savepoints.model import Form, utc_now
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from savepoints.outputs.fork.isolated_copy import CopyMode
 
-def _writers(
-    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+
+def _of_queries(
+    _context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:
-    """Read `QUERY=MODULE:FUNCTION`, as often as it is given."""
+    """Read `QUERY=MODULE:NAME`, as often as it is given."""
     if wrong := [one for one in given if not all(one.partition("=")[::2])]:
-        raise click.BadParameter(f"{wrong[0]!r} is not in the form QUERY=MODULE:FUNCTION")
+        raise click.BadParameter(f"{wrong[0]!r} is not in the form {parameter.metavar}")
     return dict(one.split("=", 1) for one in given)
 
 
 @click.group("pipeline")
 def command() -> None:
-    """Show, save or roll back the queries that read each other's tables.
+    """Show, save, roll back or fork the queries that read each other's tables.
 
     \b
     Examples:
       savepoints pipeline show order_totals
       savepoints pipeline create order_totals --tag before-release
       savepoints pipeline rollback order_totals before-release --all --dry-run
+      savepoints pipeline fork order_totals before-release fix --dry-run
     """
 
 
@@ -211,7 +215,7 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     "writers",
     multiple=True,
     metavar="QUERY=MODULE:FUNCTION",
-    callback=_writers,
+    callback=_of_queries,
     help="For a reader that has to catch up: a function that takes the SparkSession and "
     "returns the query's DataStreamWriter, not started.",
 )
@@ -285,3 +289,168 @@ def rollback(
         return
     done = pipeline_rollback.execute(plan, call.store, wait=wait, progress=call.output.progress)
     pipeline_text.show_rollback(call.output, done)
+
+
+@command.command("fork")
+@click.argument("query", shell_complete=query_names)
+@click.argument("savepoint", shell_complete=savepoint_names)
+@click.argument("name")
+@click.option(
+    "--app",
+    "apps",
+    multiple=True,
+    metavar="QUERY=MODULE:ATTR",
+    callback=_of_queries,
+    help="Application of the fork of QUERY; the original's by default; may be repeated.",
+)
+@click.option(
+    "--outputs",
+    "way",
+    type=click.Choice(["copy", "clone"]),
+    default="copy",
+    help="copy: tables with files of their own; clone: shallow clones, which VACUUM on the "
+    "original breaks.",
+)
+@click.option("--checkpoints", metavar="URI", help="Root directory of the forks' checkpoints.")
+@click.option(
+    "--no-source-check",
+    is_flag=True,
+    help="Do not check that Kafka still has the records; a fork may then fail to start.",
+)
+@mutating
+@common
+def fork(
+    call: Invocation,
+    query: str,
+    savepoint: str,
+    name: str,
+    apps: dict[str, str],
+    way: CopyMode,
+    checkpoints: str | None,
+    *,
+    no_source_check: bool,
+    consent: Consent,
+) -> None:
+    """Fork QUERY and all queries that read from it, from SAVEPOINT, as QUERY_NAME and so on.
+
+    SAVEPOINT is usually the tag of a group (`pipeline create`). Each fork has its own checkpoint
+    and tables, and reads the tables of the other forks; what it reads of queries that are not
+    forked, it reads live. The pipeline itself is not touched and may keep running. If interrupted,
+    run the command again to resume.
+
+    \b
+    Examples:
+      savepoints pipeline fork silver before-release fix --app silver=jobs.silver_v2:app --dry-run
+      savepoints pipeline fork silver before-release fix --app silver=jobs.silver_v2:app --yes
+    """
+    from savepoints.cli.render import pipeline_fork_text
+    from savepoints.operations.pipeline_fork import pipeline_fork, pipeline_fork_plan
+
+    plan = pipeline_fork_plan.plan(
+        call.store,
+        query,
+        savepoint,
+        name,
+        apps=apps,
+        outputs=way,
+        checkpoints=checkpoints,
+        check_source=not no_source_check,
+    )
+    if plan.resumed and not plan.finished:
+        call.output.progress(f"resuming the interrupted {plan.verb} {plan.operation_id}")
+    if not plan.finished and not call.confirm(plan, consent):
+        return
+    done = pipeline_fork.execute(plan, call.store, progress=call.output.progress)
+    pipeline_fork_text.show_forked(call.output, done)
+
+
+@command.command("compare")
+@click.argument("query", shell_complete=query_names)
+@click.argument("name")
+@click.option(
+    "--until",
+    default="latest",
+    metavar="END",
+    help="Where what both versions read ends: latest, or an RFC 3339 time.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    default=10,
+    metavar="ROWS",
+    help="How many changed, missing and extra rows to show for each output.",
+)
+@click.option("--no-state", is_flag=True, help="Do not compare the state.")
+@mutating
+@common
+def compare(
+    call: Invocation,
+    query: str,
+    name: str,
+    until: str,
+    sample: int,
+    *,
+    no_state: bool,
+    consent: Consent,
+) -> int:
+    """Compare each query of a pipeline with its fork NAME, level by level, at equal cuts.
+
+    All of them are run to equal cuts first: those that read the same topics and tables to the same
+    end, and each reader of a forked query to the end of its table. So none of them may be running.
+    Outputs are compared by key (as a multiset of rows if there is no key), and state row by row.
+    Exit code 3 if different.
+
+    \b
+    Examples:
+      savepoints pipeline compare silver fix --yes
+      savepoints pipeline compare silver fix --until 2026-11-20T10:00:00Z --no-state --yes
+    """
+    from savepoints.cli.render import pipeline_fork_text
+    from savepoints.operations.pipeline_fork import pipeline_compare
+
+    plan = pipeline_compare.plan(
+        call.store, query, name, until=until, sample=sample, state=not no_state
+    )
+    if not call.confirm(plan, consent):
+        return 0
+    found = pipeline_compare.execute(plan, call.store, progress=call.output.progress)
+    pipeline_fork_text.show_compared(call.output, found)
+    return PartlyDoneError.exit_code if found.verdict == "different" else 0
+
+
+@command.command("promote")
+@click.argument("query", shell_complete=query_names)
+@click.argument("name")
+@click.option("--no-checks", is_flag=True, help="Promote without running the checks.")
+@pausing_the_run
+@mutating
+@common
+def promote(
+    call: Invocation, query: str, name: str, wait: timedelta, *, no_checks: bool, consent: Consent
+) -> None:
+    """Let the forks NAME take over from the queries of a pipeline, all at equal cuts.
+
+    The forks catch up while the pipeline keeps running; then its queries are paused, all are run to
+    equal cuts, and the forks are checked ([promote] in the settings). If a check fails, the queries
+    resume unchanged. Otherwise each live table gets the rows of its fork in one commit, the next
+    generation of each query starts with the state and program of its fork, and readers continue
+    behind these commits. Paused runs resume with the new programs; the forks stay as they are.
+
+    Safety savepoints of all queries are taken first; `savepoints undo QUERY` undoes the promotion
+    of all of them. If interrupted, run the command again to resume.
+
+    \b
+    Examples:
+      savepoints pipeline promote silver fix --dry-run
+      savepoints pipeline promote silver fix --yes
+    """
+    from savepoints.cli.render import pipeline_fork_text
+    from savepoints.operations.pipeline_fork import pipeline_promote
+
+    plan = pipeline_promote.plan(call.store, query, name, checks=not no_checks)
+    if plan.begun:
+        call.output.progress(f"resuming the interrupted {plan.verb} {plan.begun.operation_id}")
+    if not call.confirm(plan, consent):
+        return
+    done = pipeline_promote.execute(plan, call.store, wait=wait, progress=call.output.progress)
+    pipeline_fork_text.show_promoted(call.output, done)

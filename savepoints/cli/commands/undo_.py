@@ -38,7 +38,8 @@ def command(
       savepoints undo order_totals --yes
     """
     from savepoints.cli.render import pipeline_text
-    from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+    from savepoints.operations import unfinished
+    from savepoints.operations.pipeline import pipeline_rollback
     from savepoints.operations.rollback import last_operation, rollback
     from savepoints.operations.rollback.target import BeforeLast
     from savepoints.store.locks import journal
@@ -50,7 +51,8 @@ def command(
         return
     last = last_operation.require(call.store, query)
     call.output.progress(f"undoing the {last.verb} {last.id} begun at {last.begun_at}")
-    if last.verb == rollback_plan.VERB:
+    together = unfinished.undo_together_plan(call.store, last, stopped=stopped)
+    if together is not None:
         if to is not None or outputs != "rewind":
             raise UsageError(
                 (
@@ -61,7 +63,6 @@ def command(
                 hint=f"omit them: savepoints undo {query}",
                 query=query,
             )
-        together = rollback_plan.undo_plan(call.store, last, stopped=stopped)
         if call.confirm(together, consent):
             pipeline_text.show_rollback(
                 call.output,

@@ -65,15 +65,48 @@ def compare_at(
     Raises:
         IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
     """
-    settings = bindings.complete(store)
     found = [store.catalog.find(one) for one in savepoints]
     _require_comparable(found)
-    compared = _Compared(
+    return compare_aligned(
         store,
         found,
-        settings,
+        keys=keys,
+        metrics={**store.settings.compare.metrics, **(metrics or {})},
+        sample=sample,
+        state=state,
+        ran=ran,
+        progress=progress,
+    )
+
+
+def compare_aligned(
+    store: Store,
+    savepoints: Sequence[Savepoint],
+    *,
+    keys: Mapping[str, Sequence[str]] | None = None,
+    metrics: Mapping[str, str] | None = None,
+    sample: int = SAMPLE,
+    state: bool = True,
+    ran: RunFacts = RunFacts(),
+    progress: Progress = silent,
+) -> Comparison:
+    """Compare savepoints of which the caller knows that they stand at equal cuts.
+
+    Queries that read the same through tables of their own have other positions there.
+
+    Args:
+        savepoints: That of the baseline first.
+        metrics: SQL over the outputs by name; those of the settings are not added.
+
+    Raises:
+        IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
+    """
+    compared = _Compared(
+        store,
+        savepoints,
+        bindings.complete(store),
         {name: tuple(one) for name, one in (keys or {}).items()},
-        {**settings.compare.metrics, **(metrics or {})},
+        metrics or {},
         sample,
         state,
         ran,

@@ -29,6 +29,8 @@ from savepoints.operations.rollback.generation_change import BegunGeneration, Ne
 from savepoints.outputs.fork import isolated_copy
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.locks import lease
+from savepoints.store.locks.journal import Journal
+from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 
 __all__ = [
@@ -80,7 +82,7 @@ def execute_all(
 def execute(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> Forked:
     """Make the fork, holding the lease of its name; goes on where an earlier attempt was killed."""
     if plan.finished:
-        return _forked(plan, 0.0, 0)
+        return forked(plan, 0.0, 0)
     started = time.monotonic()
 
     def write() -> NewCheckpoint:
@@ -90,18 +92,35 @@ def execute(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> For
         )
 
     with lease.hold(store.root, plan.query, VERB) as held:
-        log = journalled.begin_or_resume(plan, store, lambda: _refuse_taken(plan, store))
+        log = journalled.begin_or_resume(plan, store, lambda: refuse_taken(plan, store))
         with generation_change.new_generation(plan, store, write, log, held):
-            for one in plan.outputs:
-                held.check()
-                if not log.is_done(step_of(one)):
-                    progress(what_of(one))
-                    isolated_copy.execute(one, plan.operation_id, held.check)
-                    log.record(step_of(one), table=one.uri)
+            isolate_outputs(plan, log, held, progress)
         log.finish()
-    written = int(log.operation.done["checkpoint_written"]["bytes"])
+    return forked(plan, time.monotonic() - started, bytes_written(plan, log))
+
+
+def isolate_outputs(plan: ForkPlan, log: Journal, held: Lease, progress: Progress) -> None:
+    """Make the tables of a fork, those that are recorded left out."""
+    for one in plan.outputs:
+        held.check()
+        if not log.is_done(step_of(one)):
+            progress(what_of(one))
+            isolated_copy.execute(one, plan.operation_id, held.check)
+            log.record(step_of(one), table=one.uri)
+
+
+def remove_outputs(plan: ForkPlan, check: Callable[[], None], progress: Progress) -> None:
+    """Remove the tables that an interrupted fork has made."""
+    for one in plan.outputs:
+        check()
+        progress(f"removing {one.uri} if this fork wrote it")
+        isolated_copy.undo(one, plan.operation_id)
+
+
+def bytes_written(plan: ForkPlan, log: Journal) -> int:
+    """Return the bytes of checkpoint and tables that a fork has written."""
     copied = sum(one.bytes for one in plan.outputs if one.way == "copy")
-    return _forked(plan, time.monotonic() - started, written + copied)
+    return int(log.operation.done["checkpoint_written"]["bytes"]) + copied
 
 
 def undo_plan(plan: ForkPlan) -> Plan:
@@ -118,15 +137,13 @@ def undo(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> None:
     """Remove what an interrupted fork has made, and nothing else; killed, it is run again."""
 
     def remove(check: Callable[[], None]) -> None:
-        for one in plan.outputs:
-            check()
-            progress(f"removing {one.uri} if this fork wrote it")
-            isolated_copy.undo(one, plan.operation_id)
+        remove_outputs(plan, check, progress)
 
     generation_change.take_back(plan, store, remove, progress)
 
 
-def _refuse_taken(plan: ForkPlan, store: Store) -> None:
+def refuse_taken(plan: ForkPlan, store: Store) -> None:
+    """Refuse a name that was taken since the plan."""
     if store.generations.all(plan.query):
         raise TargetExistsError(
             f"the query {plan.query} was created after the plan was made",
@@ -135,7 +152,8 @@ def _refuse_taken(plan: ForkPlan, store: Store) -> None:
         )
 
 
-def _forked(plan: ForkPlan, seconds: float, written: int) -> Forked:
+def forked(plan: ForkPlan, seconds: float, written: int) -> Forked:
+    """Say what a fork did."""
     return Forked(
         **generation_change.summary(plan, seconds),
         origin=plan.origin,

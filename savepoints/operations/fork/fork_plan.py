@@ -139,7 +139,7 @@ def plan_all(
     # One savepoint for all of them, also when a new one is taken meanwhile.
     found = store.catalog.find(savepoint, query=query)
     plans = tuple(plan(store, found.id, name, options) for name in names)
-    _refuse_overlaps([place for one in plans if not one.finished for place in _places(one)])
+    refuse_overlaps([place for one in plans if not one.finished for place in places(one)])
     return ForksPlan(
         verb=VERB,
         query=found.query,
@@ -174,6 +174,21 @@ def plan(
     command = shlex.join(["savepoints", VERB, saved.id, name, *options.words(), "--yes"])
     if (known := _known(store, name, saved, command)) is not None:
         return known
+    return plan_one(
+        store, saved, name, options, command=command, operation_id=new_id("op", utc_now())
+    )
+
+
+def plan_one(
+    store: Store,
+    saved: Savepoint,
+    name: str,
+    options: ForkOptions,
+    *,
+    command: str,
+    operation_id: str,
+) -> ForkPlan:
+    """Plan a fork of a name that is free, as an operation of its own or a part of one."""
     bound = fork_binding.bind_fork(
         store, saved, name, app=options.app, checkpoints=options.checkpoints,
         outputs=options.outputs or {},
@@ -182,7 +197,7 @@ def plan(
     notes = _source_notes(saved, bound, complete) if options.check_source else []
     if not options.even_broken:
         restore_checks.refuse_broken(saved)
-    operation_id, query_id = new_id("op", utc_now()), str(uuid.uuid4())
+    query_id = str(uuid.uuid4())
     checkpoint = str(checkpoint_of(bound.settings.checkpoints, name, FIRST))
     restoring = restore.plan(
         store,
@@ -211,7 +226,7 @@ def plan(
         outputs=outputs,
         binding=_binding(name, bound, outputs),
     )
-    _refuse_overlaps(_places(planned))
+    refuse_overlaps(places(planned))
     return planned
 
 
@@ -259,6 +274,16 @@ def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan 
         same = (one.query, one.verb, one.plan.get("command")) == (name, VERB, command)
         if same and not one.undone and first.begun_from == saved.id:
             return replace(ForkPlan.from_json(one.plan), steps=(), warnings=(), finished=True)
+    refuse_known(store, name)
+    return None
+
+
+def refuse_known(store: Store, name: str) -> None:
+    """Refuse a name that a query of the store has."""
+    generations = store.generations.all(name)
+    if not generations:
+        return
+    first = min(generations, key=lambda one: one.generation)
     what = f"begun by {first.begun_by}" + (f" from {first.begun_from}" if first.begun_from else "")
     raise TargetExistsError(
         f"the store already has a query {name}, {what}",
@@ -323,7 +348,7 @@ def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
             )
 
 
-def _places(plan: ForkPlan) -> list[tuple[str, str]]:
+def places(plan: ForkPlan) -> list[tuple[str, str]]:
     """Return everything that a fork writes to, with what it is."""
     tables = plan.binding.settings().outputs
     return [
@@ -332,7 +357,8 @@ def _places(plan: ForkPlan) -> list[tuple[str, str]]:
     ]
 
 
-def _refuse_overlaps(places: Sequence[tuple[str, str]]) -> None:
+def refuse_overlaps(places: Sequence[tuple[str, str]]) -> None:
+    """Refuse forks that would write to one place, or one within the other."""
     for (one, first), (other, second) in combinations(places, 2):
         if _within(first, second) or _within(second, first):
             raise TargetExistsError(

@@ -25,17 +25,15 @@ from savepoints.errors import CheckFailedError, NoCommittedBatchError, UsageErro
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
 from savepoints.observe.recorder import recorded
-from savepoints.operations.fork import promote_steps
+from savepoints.operations.fork import exact_run, promote_steps
 from savepoints.operations.fork.promote_checks import Check, run_checks
 from savepoints.operations.fork.promote_plan import PromotePlan, plan
 from savepoints.operations.fork.promote_steps import VERB, PromotionPlan
-from savepoints.operations.rollback import generation_change, run_to_point
+from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import BegunGeneration, Moved
 from savepoints.operations.run import pause, pause_for_verb
 from savepoints.operations.savepoint import plan_basis
 from savepoints.plan import Progress, silent
-from savepoints.runtime import compatibility
-from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.kafka.offsets import count
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
@@ -228,21 +226,11 @@ class _Promotion:
     def _run_to(
         self, generation: Generation, ends: KafkaOffsets, check: Callable[[], None]
     ) -> None:
-        settings = self.settings
-        origin = compatibility.origin(self.store, generation)
-        if origin is not None:
-            archives = archives_of(settings, generation.query)
-            compatibility.require_same_topics(
-                generation, origin, settings.kafka, self.progress, archives
-            )
-        run_to_point.to(
+        exact_run.to(
             kafka_position(ends),
-            query=generation.query,
-            app=settings.queries[generation.query].app,
-            settings=settings,
-            generation=generation.generation,
-            checkpoint=Location.of(generation.checkpoint),
-            store=self.store,
+            generation,
+            self.store,
+            settings=self.settings,
             check=check,
             progress=self.progress,
         )

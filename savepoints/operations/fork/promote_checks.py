@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import PromoteSettings, Settings
+from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion
-from savepoints.operations.fork.compare_savepoints import compare_at
+from savepoints.operations.fork.compare_savepoints import compare_aligned
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.outputs.compare.sql_metrics import measure
 from savepoints.plan import Progress
@@ -49,29 +50,70 @@ def run_checks(
     of rows differs, how many records Kafka has beyond, SQL of the user's own, and what `compare`
     says.
     """
+    metrics = settings.compare.metrics
+    return of_pairs(store, [(live, fork)], metrics, settings=settings, progress=progress)
+
+
+def of_pairs(
+    store: Store,
+    pairs: Sequence[tuple[Generation, Generation]],
+    metrics: Mapping[str, str],
+    *,
+    settings: Settings,
+    progress: Progress,
+) -> tuple[Check, ...]:
+    """Look at several forks, each of which stands at an equal cut as its live query.
+
+    SQL of the user's own sees the outputs of all of them; see `run_checks`.
+
+    Args:
+        pairs: Each live query and its fork.
+        metrics: SQL that `compare` measures of each pair.
+    """
     from savepoints.spark.session import session
 
-    progress(f"checking {fork.query}")
-    spark = session(settings, f"savepoints promote {fork.query}")
-    theirs, mine = _outputs(fork, settings), _outputs(live, settings)
-    tables = [*theirs, *(replace(one, name=f"{_LIVE}{one.name}") for one in mine)]
-    counting = {one.name: f"SELECT count(*) FROM `{one.name}`" for one in tables}  # noqa: S608
-    rows = measure(spark, tables, counting)
-    own = measure(spark, tables, _as_figures(settings.promote.checks))
-    found = [
-        *_of_rows(rows, [one.name for one in theirs], settings.promote),
+    spark = session(settings, f"savepoints promote {pairs[0][1].query}")
+    views: list[OutputVersion] = []
+    rows: list[Check] = []
+    for live, fork in pairs:
+        progress(f"checking {fork.query}")
+        theirs, mine = outputs(fork, settings), outputs(live, settings)
+        tables = [*theirs, *(replace(one, name=f"{_LIVE}{one.name}") for one in mine)]
+        counting = {one.name: f"SELECT count(*) FROM `{one.name}`" for one in tables}  # noqa: S608
+        counted = measure(spark, tables, counting)
+        rows += _of_rows(counted, [one.name for one in theirs], settings.promote)
+        views += tables
+    if settings.promote.checks:
+        _refuse_ambiguous(views)
+    own = measure(spark, views, _as_figures(settings.promote.checks))
+    return (
+        *rows,
         *(
             Check(name, figure == 1, "true" if figure == 1 else "false")
             for name, figure in own.items()
         ),
-        _of_lag(live, settings),
-    ]
-    if settings.promote.compare:
-        found.append(_of_comparison(store, live, fork, progress))
-    return tuple(found)
+        *(_of_lag(live, settings) for live, _ in pairs),
+        *(
+            _of_comparison(store, live, fork, metrics, progress)
+            for live, fork in pairs
+            if settings.promote.compare
+        ),
+    )
 
 
-def _outputs(generation: Generation, settings: Settings) -> tuple[OutputVersion, ...]:
+def _refuse_ambiguous(views: Sequence[OutputVersion]) -> None:
+    names = [one.name for one in views]
+    if twice := sorted({one for one in names if names.count(one) > 1}):
+        raise UsageError(
+            f"several queries have an output {twice[0]}, so the checks in [promote.checks] cannot "
+            "say which is meant",
+            hint="give the outputs different names in the settings, or omit them: --no-checks",
+            output=twice[0],
+        )
+
+
+def outputs(generation: Generation, settings: Settings) -> tuple[OutputVersion, ...]:
+    """Return the versions of a query's outputs that belong to its newest batch."""
     bound = settings.queries[generation.query]
     files = read_cut(Location.of(generation.checkpoint))
     return output_versions.outputs_of(
@@ -106,6 +148,8 @@ def _as_figures(checks: Mapping[str, str]) -> dict[str, str]:
 def _of_lag(live: Generation, settings: Settings) -> Check:
     """Say how many records both have not read."""
     reached = position.read(Location.of(live.checkpoint)).offsets
+    if not reached:
+        return Check("lag", passed=True, found=f"{live.query} reads no topic")
     ranges = availability.ranges(sorted(reached), settings.kafka)
     ends = {
         topic: {part: ranges[topic][part].end for part in parts} for topic, parts in reached.items()
@@ -115,7 +159,13 @@ def _of_lag(live: Generation, settings: Settings) -> Check:
     return Check("lag", most is None or behind <= most, f"{behind} records to read{limit}")
 
 
-def _of_comparison(store: Store, live: Generation, fork: Generation, progress: Progress) -> Check:
+def _of_comparison(
+    store: Store,
+    live: Generation,
+    fork: Generation,
+    metrics: Mapping[str, str],
+    progress: Progress,
+) -> Check:
     """Say what `compare` finds about outputs and metrics; their savepoints stay."""
     saved = [
         create.save(
@@ -123,10 +173,10 @@ def _of_comparison(store: Store, live: Generation, fork: Generation, progress: P
             one.query,
             kind="fork",
             description=f"compared before {fork.query} takes over from {live.query}",
-        ).id
+        )
         for one in (live, fork)
     ]
-    compared = compare_at(store, saved, state=False, progress=progress)
+    compared = compare_aligned(store, saved, metrics=metrics, state=False, progress=progress)
     reasons = [reason for pair in compared.pairs for reason in pair.reasons]
     return Check(
         "compare", compared.verdict != "different", "; ".join([compared.verdict, *reasons])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -103,8 +103,15 @@ def plan(
     hand_over: HandOver,
     command: str,
     paused: bool,
+    operation_id: str | None = None,
+    tables: Mapping[str, str] | None = None,
 ) -> PromotionPlan:
-    """Find out how a live query goes on as its fork; nothing is written."""
+    """Find out how a live query goes on as its fork; nothing is written.
+
+    Args:
+        operation_id: That of the promotion of several queries which this is a part of.
+        tables: What the live query reads from then on, by input; None for what the fork reads.
+    """
     settings = bindings.complete(store)
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))
@@ -123,7 +130,7 @@ def plan(
     )
     savepoint_id = new_id("sp", utc_now())
     return PromotionPlan(
-        **context.leaving(present),
+        **context.leaving(present, operation_id),
         verb=VERB,
         steps=(
             *safety_savepoint.step(present[1], live.checkpoint, present[0]),
@@ -139,7 +146,7 @@ def plan(
         savepoint_id=savepoint_id,
         checkpoint=checkpoint,
         outputs=pointed,
-        binding=_binding(context, fork, hand_over),
+        binding=_binding(context, fork, hand_over, tables),
         fork=fork.query,
         fork_checkpoint=fork.checkpoint,
         fork_batch=cut.cut.batch_id,
@@ -157,50 +164,68 @@ def carry_out(plan: PromotionPlan, store: Store, held: Lease, *, progress: Progr
     The caller holds the leases of both.
     """
 
-    def save_fork(_check: Callable[[], None]) -> None:
-        progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
-        create.save(
-            store,
-            plan.fork,
-            batch_id=plan.fork_batch,
-            kind="fork",
-            description=f"promoted to {plan.query}",
-            savepoint_id=plan.savepoint_id,
-        )
-
     def take_over(check: Callable[[], None]) -> None:
-        from savepoints.spark.session import session
-
-        spark = session(store.settings, f"savepoints promote {plan.fork}")
-        for one in plan.taken:
-            check()
-            progress(replace_content.what(one))
-            replace_content.execute(spark, one)
-
-    def settle(check: Callable[[], None]) -> None:
-        if plan.hand_over == "point":
-            # Its tables are the live query's from now on, and two may not write them.
-            store.generations.end(plan.fork, why=f"promoted to {plan.query}")
-        check()
-        pause_for_verb.settle(
-            store,
-            plan.query,
-            kind="fork",
-            description=f"{plan.fork} as it was when it took over",
-            savepoint_id=plan.first_id,
-            paused=plan.paused,
-        )
+        exchange_rows(plan, store, check, progress)
 
     write = partial(
         generation_change.restored, plan, store, query_id=plan.query_id, progress=progress,
     )  # fmt: skip
     work = Work(
         write,
-        prepare=OwnStep("fork_saved", save_fork),
+        prepare=OwnStep("fork_saved", lambda _check: save_fork(plan, store, progress)),
         complete=OwnStep("outputs_taken_over", take_over) if plan.taken else None,
-        follow=OwnStep("settled", settle),
+        follow=OwnStep("settled", lambda check: settle(plan, store, check)),
     )
     return generation_change.carry_out(plan, store, work, held, progress=progress)
+
+
+def save_fork(plan: PromotionPlan, store: Store, progress: Progress) -> None:
+    """Take the savepoint of the fork from which the live query goes on; taken before, nothing."""
+    progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
+    create.save(
+        store,
+        plan.fork,
+        batch_id=plan.fork_batch,
+        kind="fork",
+        description=f"promoted to {plan.query}",
+        savepoint_id=plan.savepoint_id,
+    )
+
+
+def exchange_rows(
+    plan: PromotionPlan, store: Store, check: Callable[[], None], progress: Progress
+) -> dict[str, int]:
+    """Give the live tables the fork's rows; done before, nothing happens.
+
+    Returns:
+        By URI of a live table the version that the exchange made, or the newest one when it had
+        been made before.
+    """
+    from savepoints.spark.session import session
+
+    spark = session(store.settings, f"savepoints promote {plan.fork}")
+    made = {}
+    for one in plan.taken:
+        check()
+        progress(replace_content.what(one))
+        made[one.live.output.uri] = replace_content.execute(spark, one)
+    return made
+
+
+def settle(plan: PromotionPlan, store: Store, check: Callable[[], None]) -> None:
+    """Take the first savepoint of the generation that has begun, and end a fork without tables."""
+    if plan.hand_over == "point":
+        # Its tables are the live query's from now on, and two may not write them.
+        store.generations.end(plan.fork, why=f"promoted to {plan.query}")
+    check()
+    pause_for_verb.settle(
+        store,
+        plan.query,
+        kind="fork",
+        description=f"{plan.fork} as it was when it took over",
+        savepoint_id=plan.first_id,
+        paused=plan.paused,
+    )
 
 
 def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
@@ -237,7 +262,12 @@ def _pointed(source: OutputVersion, fork: str, live: str, number: int) -> Rewind
     return rewind.plan(source, owner_prefix(fork), app_id(live, source.name, number))
 
 
-def _binding(context: QueryContext, fork: Generation, hand_over: HandOver) -> bindings.Binding:
+def _binding(
+    context: QueryContext,
+    fork: Generation,
+    hand_over: HandOver,
+    tables: Mapping[str, str] | None,
+) -> bindings.Binding:
     """Return what the live query's next generation is bound to."""
     live, settings = context.current, context.settings
     mine, other = settings.queries[live.query], settings.queries[fork.query]
@@ -245,7 +275,7 @@ def _binding(context: QueryContext, fork: Generation, hand_over: HandOver) -> bi
         "app": other.app,
         "app_name": other.app_name or fork.query,
         "topics": other.topics,
-        "tables": other.tables,
+        "tables": other.tables if tables is None else dict(tables),
     }
     if hand_over == "point":
         handed["outputs"] = other.outputs

@@ -112,12 +112,23 @@ def skip_rewinds(checkpoint: Location, reads: Sequence[TableRead], made: Mapping
     Args:
         made: By URI of a table, the version that its rewind made.
     """
+    go_on_at(
+        checkpoint,
+        {
+            read.source: table_position.after(read.table_id, made[read.table_uri]).text
+            for read in reads
+        },
+    )
+
+
+def go_on_at(checkpoint: Location, positions: Mapping[int, str]) -> None:
+    """Set sources of a checkpoint, by their numbers, to where they go on; run again, the same.
+
+    Args:
+        positions: As Spark's JSON; other sources stay where they are.
+    """
     newest = position.read(checkpoint).committed
     assert newest is not None
-    behind = {
-        read.source: table_position.after(read.table_id, made[read.table_uri]).text
-        for read in reads
-    }
     # In this order: killed between the two, the newest is at the cut still, and both are written.
     for name in (f"offsets/{batch}" for batch in (newest - 1, newest) if batch >= 0):
         try:
@@ -125,7 +136,7 @@ def skip_rewinds(checkpoint: Location, reads: Sequence[TableRead], made: Mapping
         except FileNotFoundError:
             continue  # Of the first batch of a checkpoint nothing is before it.
         before = offset_log.parse(data, name).sources
-        after = [behind.get(number, one) for number, one in enumerate(before)]
+        after = [positions.get(number, one) for number, one in enumerate(before)]
         checkpoint.put(name, offset_log.with_batch(data, name, positions=after))
         # Hadoop's, on a local file system.
         checkpoint.delete([name.replace("/", "/.") + ".crc"])
@@ -136,7 +147,9 @@ def _at_the_cut(now: CheckpointPosition, reads: Sequence[TableRead]) -> tuple[st
     wanted = list(now.positions)
     for read in reads:
         at = table_position.parse(wanted[read.source])
-        if read.behind and at is not None and read.end.is_beyond(at):
+        if at is None or at.table_id != read.table_id:
+            continue  # It goes on in another table already.
+        if read.behind and read.end.is_beyond(at):
             wanted[read.source] = read.end.text
     return tuple(wanted)
 

@@ -20,16 +20,16 @@ from savepoints.checkpoint import position
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
-from savepoints.operations.pipeline import follow, rollback_plan
+from savepoints.operations.pipeline import follow, rollback_plan, standstill
+from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_plan import VERB, PipelineRollbackPlan
 from savepoints.operations.rollback import generation_change, journalled, run_to_point
 from savepoints.operations.rollback.rollback import RolledBack
-from savepoints.operations.run import pause_for_verb
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
-from savepoints.store.locks import journal, lease
+from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
@@ -78,7 +78,7 @@ def execute(
     with _paused(plan, store, wait, progress):
         if plan.paused and not plan.resumed:
             plan = rollback_plan.again(store, plan)
-        with _leases(plan, store) as held:
+        with standstill.leases(store, plan.queries, VERB) as held:
             members = _carry_out(plan, store, held, progress)
     return PipelineRolledBack(
         operation_id=plan.operation_id,
@@ -89,13 +89,13 @@ def execute(
 
 
 def undo(
-    plan: PipelineRollbackPlan,
+    plan: JointPlan,
     store: Store,
     *,
     wait: timedelta = _WAIT,
     progress: Progress = silent,
 ) -> None:
-    """Take an interrupted rollback back; killed, it is run again.
+    """Take an interrupted operation on several queries back; killed, it is run again.
 
     As long as no table was taken back, the queries are as they were. From then on their readers
     could not go on, so all go to their safety savepoints, in generations of their own.
@@ -105,7 +105,7 @@ def undo(
     """
     with (
         _paused(plan, store, wait, progress),
-        _leases(plan, store) as held,
+        standstill.leases(store, plan.queries, plan.verb) as held,
         recording(store, "undo", query=plan.query, operation=plan.operation_id),
     ):
         log = journalled.reopen(plan, store)
@@ -115,7 +115,7 @@ def undo(
             # From here on nothing that was done counts any more.
             log.record(journal.UNDOING, plan=way)
         _discard(plan, store, progress)
-        faults.reach(f"{VERB}.undo_checkpoints")
+        faults.reach(f"{plan.verb}.undo_checkpoints")
         if (back := rollback_plan.undoing(log.operation)) is not None:
             _move(back.members, store, lambda query: log.part(f"undo.{query}"), held, progress)
         log.finish(undone=True)
@@ -236,37 +236,6 @@ def _newest(member: PipelineMember) -> int:
     return newest
 
 
-@contextmanager
-def _leases(plan: PipelineRollbackPlan, store: Store) -> Iterator[dict[str, Lease]]:
-    """Hold the leases of all queries, in one order, so that no two verbs block each other."""
-    with ExitStack() as stack:
-        yield {
-            query: stack.enter_context(lease.hold(store.root, query, VERB))
-            for query in sorted(plan.queries)
-        }
-
-
-@contextmanager
-def _paused(
-    plan: PipelineRollbackPlan, store: Store, wait: timedelta, progress: Progress
-) -> Iterator[None]:
-    """Keep the runs of queries from running within; readers first, as they wait for nobody."""
-    with ExitStack() as stack:
-        if plan.paused:
-            stack.enter_context(pause_for_verb.ended_by_signals())
-        for query in reversed(plan.paused):
-            stack.enter_context(
-                pause_for_verb.kept(
-                    store,
-                    query,
-                    reason=f"{VERB} {plan.operation_id}",
-                    wait=wait,
-                    progress=progress,
-                )
-            )
-        yield
-
-
 def _refuse_changed(plan: PipelineRollbackPlan, store: Store) -> None:
     """Refuse to begin what was planned from something else than is there now."""
     for one in plan.members:
@@ -274,21 +243,28 @@ def _refuse_changed(plan: PipelineRollbackPlan, store: Store) -> None:
         generation_change.refuse_changed(one.rollback, store)
 
 
-def _refuse_begun(plan: PipelineRollbackPlan, store: Store) -> None:
+def _refuse_begun(plan: JointPlan, store: Store) -> None:
     known = {(one.query, one.generation, one.checkpoint) for one in store.generations.all()}
-    for one in plan.members:
-        if (one.query, one.rollback.generation, one.rollback.checkpoint) in known:
+    for one in plan.transitions:
+        if (one.query, one.generation, one.checkpoint) in known:
             raise UsageError(
-                f"generation {one.rollback.generation} of {one.query} has already begun",
-                hint=f"finish the rollback: savepoints operations resume {plan.operation_id}; then "
-                f"undo it: savepoints undo {plan.query}",
+                f"generation {one.generation} of {one.query} has already begun",
+                hint=f"finish the {plan.verb}: savepoints operations resume {plan.operation_id}; "
+                f"then undo it: savepoints undo {plan.query}",
                 operation=plan.operation_id,
             )
 
 
-def _discard(plan: PipelineRollbackPlan, store: Store, progress: Progress) -> None:
-    """Remove the checkpoints that a rollback wrote whose generations did not begin."""
-    for one in plan.members:
-        progress(f"removing {one.rollback.checkpoint} if this {plan.verb} wrote it")
-        native.discard(Location.of(one.rollback.checkpoint), plan.operation_id)
-        bindings.write(store.root, one.query, one.rollback.generation, None)
+def _discard(plan: JointPlan, store: Store, progress: Progress) -> None:
+    """Remove the checkpoints that an operation wrote whose generations did not begin."""
+    for one in plan.transitions:
+        progress(f"removing {one.checkpoint} if this {plan.verb} wrote it")
+        native.discard(Location.of(one.checkpoint), plan.operation_id)
+        bindings.write(store.root, one.query, one.generation, None)
+
+
+@contextmanager
+def _paused(plan: JointPlan, store: Store, wait: timedelta, progress: Progress) -> Iterator[None]:
+    reason = f"{plan.verb} {plan.operation_id}"
+    with standstill.paused(store, plan.paused, reason=reason, wait=wait, progress=progress):
+        yield

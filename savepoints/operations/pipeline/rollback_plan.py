@@ -18,13 +18,14 @@ from savepoints.operations.pipeline import (
     rollback_refusals,
     rollback_text,
 )
+from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_cut import MemberCut
 from savepoints.operations.pipeline.table_reads import TableRead
 from savepoints.operations.rollback import journalled, rollback
-from savepoints.operations.rollback.journalled import JournalledPlan
+from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.outputs.rewind import rewind
@@ -56,22 +57,31 @@ class RollbackOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineRollbackPlan(JournalledPlan):
+class PipelineRollbackPlan(JointPlan):
     """What `pipeline rollback` is going to do.
 
     Attributes:
-        queries: Names of the queries that go back, writers before readers.
-        members: What is done to each of them.
+        members: What is done to each of the queries.
         options: How they go back.
-        paused: Those that run and are paused for it.
         undoes: The operation that this undoes, null for none.
     """
 
-    queries: tuple[str, ...]
     members: tuple[PipelineMember, ...]
     options: RollbackOptions
-    paused: tuple[str, ...] = ()
     undoes: str | None = None
+
+    @property
+    def transitions(self) -> tuple[TransitionPlan, ...]:
+        """What is done to each query alone."""
+        return tuple(one.rollback for one in self.members)
+
+    def has_changed_tables(self) -> bool:
+        """Return True if a table was taken back."""
+        return any(
+            rewind.is_done(output, self.operation_id)
+            for one in self.members
+            for output in one.rollback.outputs
+        )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PipelineRollbackPlan:
@@ -146,15 +156,20 @@ def plan(
     return make(store, found, cuts, options, command=command)
 
 
-def undo_plan(store: Store, operation: Operation, *, stopped: bool = False) -> PipelineRollbackPlan:
-    """Plan to take back a finished rollback of several queries: all to their safety savepoints.
+def undo_plan(
+    store: Store, operation: Operation, done: JointPlan | None = None, *, stopped: bool = False
+) -> PipelineRollbackPlan:
+    """Plan to take back a finished operation on several queries: all to their safety savepoints.
+
+    Args:
+        done: Its plan; None to read it as that of a rollback.
 
     Raises:
         UsageError: If it was one that undid another.
         NotFoundError: If something else was done to one of the queries since.
     """
     store = store.snapshot()
-    if operation.plan["undoes"]:
+    if operation.plan.get("undoes"):
         raise UsageError(
             f"the last pipeline rollback of {operation.query}, {operation.id}, was an undo",
             hint="to undo that, roll back to its safety savepoint; find it with: savepoints list "
@@ -162,8 +177,9 @@ def undo_plan(store: Store, operation: Operation, *, stopped: bool = False) -> P
             operation=operation.id,
         )
     _refuse_followed(store, operation)
-    done = PipelineRollbackPlan.from_json(operation.plan)
-    options = replace(done.options, stopped=stopped)
+    if done is None:
+        done = PipelineRollbackPlan.from_json(operation.plan)
+    options = replace(_options_of(done), stopped=stopped)
     name = new_id("op", utc_now())
     # To undo it once more would undo the undo.
     command = f"savepoints operations resume {name} --yes"
@@ -181,30 +197,26 @@ def _refuse_followed(store: Store, operation: Operation) -> None:
         )
         if last.id != operation.id:
             raise NotFoundError(
-                f"{query} was changed after the {VERB} {operation.id}, by the {last.verb} "
-                f"{last.id}, so the {VERB} cannot be undone as a whole",
+                f"{query} was changed after the {operation.verb} {operation.id}, by the "
+                f"{last.verb} {last.id}, so the {operation.verb} cannot be undone as a whole",
                 hint=f"undo that first: savepoints undo {query}; or go back to one group: "
                 f"savepoints pipeline rollback {operation.query} TAG --all",
                 query=query,
             )
 
 
-def way_back(store: Store, begun: PipelineRollbackPlan) -> PipelineRollbackPlan | None:
-    """Plan how to undo an interrupted rollback; the caller holds the leases.
+def way_back(store: Store, begun: JointPlan) -> PipelineRollbackPlan | None:
+    """Plan how to undo an interrupted operation; the caller holds the leases.
 
     Returns:
-        None if no table was taken back yet: then the queries are still as they were.
+        None if no table was changed yet: then the queries are still as they were.
     """
-    if not any(
-        rewind.is_done(output, begun.operation_id)
-        for one in begun.members
-        for output in one.rollback.outputs
-    ):
+    if not begun.has_changed_tables():
         return None
     return _to_safety(
         store.snapshot(),
         begun,
-        replace(begun.options, stopped=True),
+        replace(_options_of(begun), stopped=True),
         command=begun.command,
         under_way=begun,
     )
@@ -216,11 +228,16 @@ def undoing(operation: Operation) -> PipelineRollbackPlan | None:
     return None if known is None else PipelineRollbackPlan.from_json(known)
 
 
-def undo_begun_plan(store: Store, begun: PipelineRollbackPlan) -> Plan:
-    """Plan to undo an interrupted rollback; nothing is written."""
+def _options_of(done: JointPlan) -> RollbackOptions:
+    """Return how queries go back that were changed together: as they went, if they did."""
+    return done.options if isinstance(done, PipelineRollbackPlan) else RollbackOptions()
+
+
+def undo_begun_plan(store: Store, begun: JointPlan) -> Plan:
+    """Plan to undo an interrupted operation; nothing is written."""
     removed = [
-        Step("checkpoint", f"remove {one.rollback.checkpoint} if the operation wrote it")
-        for one in begun.members
+        Step("checkpoint", f"remove {one.checkpoint} if the operation wrote it")
+        for one in begun.transitions
     ]
     operation = journal.unfinished(store.root, begun.query)
     if operation is not None and journal.UNDOING in operation.done:
@@ -230,7 +247,7 @@ def undo_begun_plan(store: Store, begun: PipelineRollbackPlan) -> Plan:
     if back is None:
         return Plan("undo", begun.query, tuple(removed), ("the safety savepoints are kept",))
     why = (
-        "some tables were already rewound, so the queries continue in new generations, from "
+        "some tables were already changed, so the queries continue in new generations, from "
         "their safety savepoints"
     )
     return Plan("undo", begun.query, (*removed, *back.steps), (why, *back.warnings))
@@ -238,23 +255,23 @@ def undo_begun_plan(store: Store, begun: PipelineRollbackPlan) -> Plan:
 
 def _to_safety(
     store: Store,
-    done: PipelineRollbackPlan,
+    done: JointPlan,
     options: RollbackOptions,
     *,
     command: str,
     operation_id: str | None = None,
-    under_way: PipelineRollbackPlan | None = None,
+    under_way: JointPlan | None = None,
 ) -> PipelineRollbackPlan:
     ids = {}
-    for one in done.members:
-        if one.rollback.safety_id is None:
+    for one in done.transitions:
+        if one.safety_id is None:
             raise NotFoundError(
-                f"when the {VERB} {done.operation_id} began, there was nothing to save of "
+                f"when the {done.verb} {done.operation_id} began, there was nothing to save of "
                 f"{one.query}, so it has no state to return to",
                 hint=f"list the savepoints: savepoints list --query {one.query}",
                 query=one.query,
             )
-        ids[one.query] = one.rollback.safety_id
+        ids[one.query] = one.safety_id
     found = pipeline(store, done.query)
     cuts = rollback_cut.given(store, found, ids)
     return make(
@@ -283,12 +300,12 @@ def make(
     *,
     command: str,
     operation_id: str | None = None,
-    under_way: PipelineRollbackPlan | None = None,
+    under_way: JointPlan | None = None,
 ) -> PipelineRollbackPlan:
     """Plan to take queries back to savepoints that fit together.
 
     Args:
-        under_way: The interrupted rollback that this is to undo, under its leases.
+        under_way: The interrupted operation that this is to undo, under its leases.
     """
     queries = tuple(cut.savepoint.query for cut in cuts)
     paused = () if under_way else rollback_refusals.running(store, queries)
@@ -296,12 +313,9 @@ def make(
         for query in queries:
             journal.refuse_unfinished(store.root, query)
     name = operation_id or new_id("op", utc_now())
-    # Beside those that the interrupted rollback wrote, which are removed meanwhile.
-    undone = (
-        {one.query: f"{one.rollback.checkpoint}-undone" for one in under_way.members}
-        if (under_way)
-        else {}
-    )
+    # Beside those that the interrupted operation wrote, which are removed meanwhile.
+    begun = under_way.transitions if under_way else ()
+    undone = {one.query: f"{one.checkpoint}-undone" for one in begun}
 
     def planned(cut: MemberCut) -> PipelineMember:
         query = cut.savepoint.query
@@ -351,7 +365,7 @@ def _command(query: str, point: str, options: RollbackOptions, *, every: bool) -
 
 def _checkpoint(store: Store, query: str, options: RollbackOptions) -> str | None:
     """Return the directory of a query's next checkpoint, None for the one by the settings."""
-    if query in store.settings.queries:
+    if query in bindings.complete(store).queries:
         return None
     if options.checkpoints is None:
         raise UsageError(

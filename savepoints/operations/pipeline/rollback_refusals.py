@@ -8,7 +8,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError, QueryRunningError, UsageError
 from savepoints.operations.pipeline import follow, table_reads
 from savepoints.operations.pipeline.group_savepoint import NO_ORDER
-from savepoints.operations.pipeline.pipeline_graph import Pipeline
+from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineFinding
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.runtime import app as apps
 from savepoints.store.locks import lease
@@ -36,9 +36,7 @@ def running(store: Store, queries: Sequence[str]) -> tuple[str, ...]:
 
 def refuse_unknown_order(found: Pipeline, *, every: bool) -> None:
     """Refuse queries of which it is not known who reads whom."""
-    scope = {one.name for one in found.queries} if every else {found.query, *found.downstream}
-    unknown = [one for one in found.findings if one.kind in NO_ORDER and scope & {*one.queries}]
-    if unknown:
+    if unknown := unknown_order(found, every=every):
         raise NotAlignedError(
             f"{found.query} and the queries that read from it cannot be rolled back together: "
             + "; ".join(one.what for one in unknown),
@@ -46,6 +44,12 @@ def refuse_unknown_order(found: Pipeline, *, every: bool) -> None:
             "roll the queries back one by one: savepoints rollback",
             query=found.query,
         )
+
+
+def unknown_order(found: Pipeline, *, every: bool) -> list[PipelineFinding]:
+    """Return why it is not known who reads whom: of all queries, or of one and its readers."""
+    scope = {one.name for one in found.queries} if every else {found.query, *found.downstream}
+    return [one for one in found.findings if one.kind in NO_ORDER and scope & {*one.queries}]
 
 
 def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.io import Location
-from savepoints.model import OutputVersion, Savepoint
+from savepoints.model import Savepoint
 from savepoints.operations.pipeline import group_check
 from savepoints.outputs.correct.commit import mark as correction_of
 from savepoints.outputs.delta import log
@@ -76,7 +76,7 @@ def reads_of(reader: Savepoint, writers: Sequence[Savepoint]) -> ReadsOf:
             for output in writer.outputs:
                 if (output.kind, output.table_id) != ("delta", position.table_id):
                     continue
-                behind, problem = _behind(output, position)
+                behind, problem = behind_of(position, output.uri, output.version)
                 if problem:
                     return ReadsOf((), f"{reader.query} {problem}")
                 found.append(
@@ -102,25 +102,29 @@ def unreadable_files(read: TableRead) -> list[str]:
     ]
 
 
-def _behind(output: OutputVersion, position: TablePosition) -> tuple[int, str]:
-    """Return how many versions with rows are to be read, and why they cannot be."""
+def behind_of(position: TablePosition, uri: str, version: int) -> tuple[int, str]:
+    """Return how many versions with rows are left to read up to one, and why they cannot be.
+
+    Returns:
+        The reason as the end of a sentence about the reader; empty when it can.
+    """
     # Of a snapshot that is read in parts, some is left whatever its version changed.
-    behind, oldest = int(position.in_snapshot), output.version + 1
-    for commit in log.commits(output.uri, output.version):
+    behind, oldest = int(position.in_snapshot), version + 1
+    for commit in log.commits(uri, version):
         if commit.version < position.version:
             return behind, ""
         oldest = commit.version
         if what := _impassable(commit):
             return 0, (
-                f"is at version {position.version} of {output.uri} and cannot read on to "
-                f"version {output.version}, because version {commit.version} {what}"
+                f"is at version {position.version} of {uri} and cannot read on to "
+                f"version {version}, because version {commit.version} {what}"
             )
         behind += commit.changes_data
-    if oldest <= max(position.version, 0) or position.version > output.version:
+    if oldest <= max(position.version, 0) or position.version > version:
         return behind, ""
     return 0, (
-        f"is at version {position.version} of {output.uri} and cannot read on to version "
-        f"{output.version}, because the log before version {oldest} is gone"
+        f"is at version {position.version} of {uri} and cannot read on to version "
+        f"{version}, because the log before version {oldest} is gone"
     )
 
 

@@ -217,14 +217,14 @@ def carry_out(
     # 2. The present, while nothing has been touched: it is what the whole verb is undone from.
     save_present(plan, store, log, progress)
     # 3. The savepoint to begin from, if it is yet to be taken: of the old checkpoint, too.
-    _do(work.prepare, log, held)
+    do(work.prepare, log, held)
     # 4. The checkpoint. 5. The outputs, which are not touched before it is there and whole.
     # 6. The generation, on leaving the block: once `run` starts it, nothing can be taken back.
     with new_generation(plan, store, work.write, log, held):
         versions = rewind_outputs(plan, log, held, progress, spark)
-        _do(work.complete, log, held)
+        do(work.complete, log, held)
     # 7. What needs the new generation, such as its first savepoint.
-    _do(work.follow, log, held)
+    do(work.follow, log, held)
     log.finish()
     return Moved(
         **summary(plan, time.monotonic() - started),
@@ -446,7 +446,8 @@ def _withdrawn_after(
         raise
 
 
-def _do(step: OwnStep | None, log: Journal, held: Lease) -> None:
+def do(step: OwnStep | None, log: Journal, held: Lease) -> None:
+    """Take a step of a verb's own and record it; recorded before, nothing happens."""
     if step is not None and not log.is_done(step.name):
         held.check()
         step.do(held.check)

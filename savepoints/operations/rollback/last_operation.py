@@ -11,7 +11,9 @@ from savepoints.store.root import Store
 
 # The verbs that take a safety savepoint of the query; a fork is another query, and an append has
 # changed nothing that was there.
-_UNDONE = frozenset({"rollback", "reset", "promote", "merge", "pipeline rollback"})
+_UNDONE = frozenset(
+    {"rollback", "reset", "promote", "merge", "pipeline rollback", "pipeline promote"}
+)
 
 
 def require(store: Store, query: str, verb: str | None = None) -> Operation:

@@ -344,8 +344,8 @@ def _before_last(store: Store, query: str) -> Savepoint:
     ]
     if done and (together := done[0].plan.get("queries")):
         raise UsageError(
-            f"the last operation on {query} was the {done[0].verb} {done[0].id}, which "
-            f"rolled back {', '.join(together)} together",
+            f"the last operation on {query} was the {done[0].verb} {done[0].id}, which changed "
+            f"{', '.join(together)} together",
             hint=f"undo it as a whole: savepoints undo {query}",
             query=query,
             operation=done[0].id,

@@ -137,15 +137,20 @@ def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambd
 
 
 def undo(one: Isolation, operation_id: str) -> None:
-    """Remove the table if the operation made it and nobody has written to it since.
+    """Remove the table if the operation made it and nobody but the fork has written to it since.
 
     The marker goes last: without it nobody would know any more whose the rest is.
     """
     target = Location.of(one.uri)
     if _owner(target) != operation_id:
         return
-    log = (target / "_delta_log").list()
-    later = [info.path for info in log if info.path.endswith(".json") and info.path != _FIRST]
+    log = target / "_delta_log"
+    later = [
+        info.path
+        for info in log.list()
+        if info.path.endswith(".json") and info.path != _FIRST
+        and not _is_of(log.get(info.path), one.app_id)
+    ]  # fmt: skip
     if later:
         raise NotAlignedError(
             f"{one.uri} was created by {operation_id} and has been written to since: {later[0]}",
@@ -176,6 +181,12 @@ def _taken(uri: str, what: str) -> TargetExistsError:
         hint="choose an empty location for the fork's output: --table NAME=URI",
         uri=uri,
     )
+
+
+def _is_of(commit: bytes, app_id: str) -> bool:
+    """Return True if a commit was written under a transaction id, as text of the log."""
+    actions = (json.loads(line) for line in commit.decode().splitlines())
+    return any(one.get("txn", {}).get("appId") == app_id for one in actions)
 
 
 def _claim(target: Location, operation_id: str) -> None:

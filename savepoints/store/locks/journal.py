@@ -59,6 +59,11 @@ class Operation:
         """Return True if it mutates a query; one on a pipeline mutates several."""
         return query in (self.query, *self.plan.get("queries", ()))
 
+    def concerns(self, query: str) -> bool:
+        """Return True if a query must not be touched meanwhile: a promotion needs the forks."""
+        forks = (self.plan.get("fork"), *self.plan.get("forks", ()))
+        return self.is_on(query) or query in forks
+
 
 class Journal:
     """Records the steps of one operation."""
@@ -152,10 +157,7 @@ def unfinished(root: Location, query: str) -> Operation | None:
 
     A promotion is one on the live query and on its fork.
     """
-    concerned = (
-        one for one in all_unfinished(root) if one.is_on(query) or query == one.plan.get("fork")
-    )
-    return next(concerned, None)
+    return next((one for one in all_unfinished(root) if one.concerns(query)), None)
 
 
 def document(root: Location, path: str) -> Document[Operation]:

@@ -225,7 +225,7 @@ def test_undone_as_a_whole_by_the_name_of_any_of_them(line: Line) -> None:
     chain(line)
     rolled_back(line, "silver", "before", every=True)
     store = line.configured_store
-    with pytest.raises(UsageError, match="rolled back bronze, silver, gold together"):
+    with pytest.raises(UsageError, match="changed bronze, silver, gold together"):
         rollback.plan(store, BeforeLast(), query="gold")
 
     back = rollback_plan.undo_plan(store, last_operation.require(store, "gold"))

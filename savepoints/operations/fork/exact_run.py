@@ -1,0 +1,52 @@
+"""Running a generation of a query to exact ends, as two that are compared or exchanged need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from savepoints.config.settings import Settings
+from savepoints.io import Location
+from savepoints.model import Generation
+from savepoints.operations.rollback import run_to_point
+from savepoints.plan import Progress
+from savepoints.runtime import compatibility
+from savepoints.runtime.archive_of import archives_of
+from savepoints.store.root import Store
+
+
+def to(
+    ends: str,
+    generation: Generation,
+    store: Store,
+    *,
+    settings: Settings,
+    check: Callable[[], None],
+    progress: Progress,
+) -> None:
+    """Run a generation to exactly there; run again after a crash, it goes on.
+
+    Args:
+        ends: Offsets or positions in tables, as `run_to_point.to` takes them.
+        settings: Completed.
+        check: Raises when the lease was lost.
+
+    Raises:
+        NotAlignedError: If a topic was deleted and recreated since the generation began.
+        UsageError: If it has read more already.
+        SavepointsError: If the query fails.
+    """
+    origin = compatibility.origin(store, generation)
+    if origin is not None:
+        archives = archives_of(settings, generation.query)
+        compatibility.require_same_topics(generation, origin, settings.kafka, progress, archives)
+    run_to_point.to(
+        ends,
+        query=generation.query,
+        app=settings.queries[generation.query].app,
+        settings=settings,
+        generation=generation.generation,
+        checkpoint=Location.of(generation.checkpoint),
+        store=store,
+        check=check,
+        progress=progress,
+    )

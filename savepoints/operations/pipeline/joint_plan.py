@@ -1,0 +1,30 @@
+"""An operation that begins the next generations of several queries together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from savepoints.operations.rollback.generation_change import TransitionPlan
+from savepoints.operations.rollback.journalled import JournalledPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointPlan(JournalledPlan):
+    """What such an operation is going to do; each query has its part of the one journal.
+
+    Attributes:
+        queries: Names of the queries, writers before readers.
+        paused: Those that run and are paused for it.
+    """
+
+    queries: tuple[str, ...]
+    paused: tuple[str, ...] = ()
+
+    @property
+    def transitions(self) -> tuple[TransitionPlan, ...]:
+        """What is done to each query."""
+        raise NotImplementedError
+
+    def has_changed_tables(self) -> bool:
+        """Return True if rows of a table were exchanged: its readers cannot go on as they were."""
+        raise NotImplementedError

@@ -1,0 +1,199 @@
+"""`pipeline compare`: each query of a forked pipeline beside its fork, at equal cuts.
+
+All of them are run to equal cuts, level by level, and leave a savepoint there; the savepoints of
+each pair are compared. Killed anywhere and run again it goes on where the queries are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from savepoints.errors import NoCommittedBatchError, UsageError
+from savepoints.model import FORMS, Savepoint, parse_rfc3339, utc_now
+from savepoints.observe.recorder import recording
+from savepoints.operations.fork import compare_savepoints
+from savepoints.operations.fork.compare_savepoints import SAMPLE, RunFacts
+from savepoints.operations.fork.verdict import Comparison, ComparisonVerdict, worst
+from savepoints.operations.pipeline import standstill
+from savepoints.operations.pipeline_fork import forked_pairs
+from savepoints.operations.pipeline_fork.equal_cuts import LATEST, EqualCuts
+from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
+from savepoints.operations.run import final_savepoint
+from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.store import bindings
+from savepoints.store.locks import journal, lease
+from savepoints.store.root import Store
+
+VERB = "pipeline compare"
+_OWN_BATCHES = (
+    "each query read its input in batches of its own; a result that depends on the boundaries of "
+    "batches, such as rows that come after the watermark, may differ because of that"
+)
+
+
+@dataclass(frozen=True)
+class PipelineComparePlan(Plan):
+    """What `pipeline compare` is going to do.
+
+    Attributes:
+        name: What the forks are called.
+        pairs: Each query with its fork, writers before readers.
+        until: Where what both read ends: `latest` or a time.
+        sample: How many rows of each difference to give.
+        state: Whether the state is compared.
+    """
+
+    name: str
+    pairs: tuple[ForkedPair, ...]
+    until: str
+    sample: int
+    state: bool
+
+
+@dataclass(frozen=True)
+class PipelineComparison:
+    """What was found out about a pipeline and its fork.
+
+    Attributes:
+        verdict: The worst of all levels: `same`, `within` or `different`.
+        levels: Each query beside its fork, writers before readers.
+    """
+
+    verdict: ComparisonVerdict
+    levels: tuple[Comparison, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values; numbers are exact."""
+        return dataclasses.asdict(self)
+
+
+def plan(
+    store: Store,
+    query: str,
+    name: str,
+    *,
+    until: str = LATEST,
+    sample: int = SAMPLE,
+    state: bool = True,
+) -> PipelineComparePlan:
+    """Plan to compare queries with their forks; nothing is run.
+
+    Args:
+        query: One of the queries that were forked together.
+        name: What the forks are called.
+        until: Where what both read ends: `latest`, or a time (RFC 3339).
+        sample: How many differing rows to give of each output.
+        state: Whether to compare the state, too.
+
+    Raises:
+        NotFoundError: If there is no such fork.
+        QueryRunningError: If one of the queries runs.
+        UsageError: If the end is neither, or lies in the future.
+    """
+    store = store.snapshot()
+    _refuse_other_end(until)
+    pairs = forked_pairs.find(store, query, name)
+    for one in _queries(pairs):
+        lease.refuse_held(store.root, one)
+        journal.refuse_unfinished(store.root, one)
+        bindings.complete(store).bound(one, "it cannot be run")
+    return PipelineComparePlan(
+        verb=VERB,
+        query=query,
+        steps=tuple(
+            step
+            for pair in pairs
+            for step in (
+                Step("run", f"run {pair.live} and {pair.fork} to the same end, {_said(until)}"),
+                Step("compare", f"compare {pair.fork} with {pair.live}"),
+            )
+        ),
+        warnings=(),
+        name=name,
+        pairs=pairs,
+        until=until,
+        sample=sample,
+        state=state,
+    )
+
+
+def execute(
+    plan: PipelineComparePlan, store: Store, *, progress: Progress = silent
+) -> PipelineComparison:
+    """Run the queries to equal cuts and compare them.
+
+    Raises:
+        QueryRunningError: If a query is running.
+        LockedError: If another verb has one.
+        IncompatibleError: If a query reads both topics and tables, or outputs cannot be compared.
+        SourceDataGoneError: If what comes next is gone.
+    """
+    settings = bindings.complete(store)
+    queries = _queries(plan.pairs)
+    parameters = {"queries": " ".join(queries), "until": plan.until}
+    with (
+        recording(store, VERB, query=plan.query, parameters=parameters) as noted,
+        standstill.leases(store, queries, VERB) as held,
+    ):
+        for one in queries:
+            journal.refuse_unfinished(store.root, one)
+        cuts = EqualCuts(store, settings, plan.until, held, progress)
+        cuts.meet(plan.pairs)
+        levels = tuple(_compared(plan, store, pair, progress) for pair in plan.pairs)
+        pairs = tuple(pair for level in levels for pair in level.pairs)
+        found = PipelineComparison(worst(pairs), levels)
+        noted.note(message=f"{found.verdict}: {', '.join(queries)}")
+    return found
+
+
+def _compared(
+    plan: PipelineComparePlan, store: Store, pair: ForkedPair, progress: Progress
+) -> Comparison:
+    saved = [_savepoint(store, one, progress) for one in (pair.live, pair.fork)]
+    return compare_savepoints.compare_aligned(
+        store,
+        saved,
+        sample=plan.sample,
+        state=plan.state,
+        ran=RunFacts(notes=(_OWN_BATCHES,)),
+        progress=progress,
+    )
+
+
+def _savepoint(store: Store, query: str, progress: Progress) -> Savepoint:
+    generation = store.generations.current(query)
+    taken = final_savepoint.savepoint(
+        store,
+        generation,
+        forms=FORMS,
+        app=bindings.complete(store).queries[query].app,
+        moved=False,
+        progress=progress,
+    )
+    if taken is None:
+        raise NoCommittedBatchError(
+            f"{query} has committed no batch, so there is nothing to compare",
+            hint=f"run it first: savepoints run {query} --until latest",
+            query=query,
+        )
+    return taken
+
+
+def _queries(pairs: tuple[ForkedPair, ...]) -> list[str]:
+    return [one for pair in pairs for one in (pair.live, pair.fork)]
+
+
+def _refuse_other_end(until: str) -> None:
+    if until == LATEST:
+        return
+    if parse_rfc3339(until) > utc_now():
+        raise UsageError(
+            f"{until} is in the future, and more may still arrive before it",
+            hint="choose a time in the past, or use --until latest",
+        )
+
+
+def _said(until: str) -> str:
+    return "the newest there is" if until == LATEST else f"what was there before {until}"
