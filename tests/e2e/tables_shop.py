@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -78,14 +79,14 @@ class TablesShop:
             for number in range(before, before + count)
         ]
         self.orders += new
-        schema = pa.schema(
-            {
-                "customer_id": pa.int64(), "order_id": pa.string(),
-                "ordered_at": pa.timestamp("us", "UTC"), "quantity": pa.int32(),
-                "amount_cents": pa.int64(),
-            }
-        )  # fmt: skip
-        rows = pa.Table.from_pylist(new, schema)
+        columns: list[pa.Field[Any]] = [
+            pa.field("customer_id", pa.int64()),
+            pa.field("order_id", pa.string()),
+            pa.field("ordered_at", pa.timestamp("us", "UTC")),
+            pa.field("quantity", pa.int32()),
+            pa.field("amount_cents", pa.int64()),
+        ]
+        rows = pa.Table.from_pylist(new, pa.schema(columns))
         write_deltalake(self.uri("orders"), rows, mode="append")
         return before
 

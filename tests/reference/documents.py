@@ -40,6 +40,17 @@ from savepoints.operations.pipeline.groups import GroupCopyPlan
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
 from savepoints.operations.pipeline.rollback_plan import PipelineRollbackPlan
+from savepoints.operations.pipeline_fork.pipeline_compare import (
+    PipelineComparePlan,
+    PipelineComparison,
+)
+from savepoints.operations.pipeline_fork.pipeline_fork import PipelineForked
+from savepoints.operations.pipeline_fork.pipeline_fork_plan import PipelineForkPlan
+from savepoints.operations.pipeline_fork.pipeline_promote import (
+    PipelinePromoted,
+    PipelinePromotePlan,
+)
+from savepoints.operations.pipeline_fork.pipeline_promotion import PipelinePromotionPlan
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.restore_point import PointPlan
@@ -148,6 +159,20 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"pipeline_rolled_back": (PipelineRolledBack, "What was done.")}),
         planned(PipelineRollbackPlan),
     ),
+    "pipeline fork": (
+        Document({"pipeline_forked": (PipelineForked, "What was made.")}),
+        planned(PipelineForkPlan),
+    ),
+    "pipeline compare": (
+        Document(
+            {"pipeline_comparison": (PipelineComparison, "What was found; numbers are exact.")}
+        ),
+        planned(PipelineComparePlan),
+    ),
+    "pipeline promote": (
+        Document({"pipeline_promoted": (PipelinePromoted, "What was done.")}),
+        planned(PipelinePromotePlan),
+    ),
     "state": (
         Document(
             {
@@ -232,12 +257,19 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
             {"pipeline_rolled_back": (PipelineRolledBack, "What was done.")},
             "For a pipeline's rollback",
         ),
+        Document({"pipeline_forked": (PipelineForked, "What was made.")}, "For a pipeline's fork"),
+        Document(
+            {"pipeline_promoted": (PipelinePromoted, "What was done.")},
+            "For a pipeline's promotion",
+        ),
         Document({"forked": (Forked, "What was made.")}, "For a fork"),
         Document({"promoted": (Moved, "What was done.")}, "For a promotion"),
         Document({"merged": (Moved, "What was done.")}, "For a merge"),
         Document({"appended": (Appended, "What was done.")}, "For a merge with `append`"),
         planned(TransitionPlan),
         planned(PipelineRollbackPlan, "For a pipeline's rollback, when nothing was done"),
+        planned(PipelineForkPlan, "For a pipeline's fork, when nothing was done"),
+        planned(PipelinePromotionPlan, "For a pipeline's promotion, when nothing was done"),
         planned(ForkPlan, "For a fork, when nothing was done"),
         planned(AppendingPlan, "For a merge with `append`, when nothing was done"),
     ),

@@ -232,7 +232,7 @@ def test_trap_an_unforked_table_that_was_taken_back_since_is_refused(line: Line)
     """The fork would fail at the rewind, or read what was taken back."""
     line.table("bronze").restore(0)
 
-    with pytest.raises(NotAlignedError, match="because version \\d+ took the table back"):
+    with pytest.raises(NotAlignedError, match=r"because version \d+ rewound the table"):
         plan(line)
 
 
