@@ -2,8 +2,8 @@
 
 Each turn continues from a copy of one checkpoint and reads the same files, one in each batch, each
 with records of other 1 % of the keys. What is compared is the throughput; the notes have the
-longest batch, as a multiple of the median of the same turn. With `attach` as it is by default, the rows of
-the newest savepoint are written beside the query, too; the third side is without that.
+longest batch, as a multiple of the median of the same turn. With `attach` as it is by default, the
+rows of the newest savepoint are written beside the query, too; the third side is without that.
 """
 
 from __future__ import annotations
