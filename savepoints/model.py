@@ -7,16 +7,22 @@ store, the verbs and the command line.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from savepoints import notebook
 from savepoints.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+_T = TypeVar("_T")
 
 SavepointState = Literal["complete", "broken", "expired"]
 # By the user, on schedule, before a verb changes the query, at the end of a run, by a verb.
@@ -135,11 +141,6 @@ class OutputVersion:
     app_id: str
     app_version: int | None
     kind: OutputKind = "delta"
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> OutputVersion:
-        """Read what `to_json` wrote."""
-        return cls(**data)
 
 
 @dataclass(frozen=True)
@@ -375,37 +376,6 @@ class Savepoint:
         notes = [self.description] if self.description else []
         return notebook.table(f"savepoint {self.id}", rows, notes=notes)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Savepoint:
-        """Read what `to_json` wrote."""
-        cut = dict(data["cut"])
-        return cls(
-            **{
-                **data,
-                "cut": Cut(
-                    **{
-                        **cut,
-                        "committed_at": parse_rfc3339(cut["committed_at"]),
-                        "offsets": tuple(cut["offsets"]),
-                    }
-                ),
-                "created_at": parse_rfc3339(data["created_at"]),
-                "forms": tuple(data["forms"]),
-                "operators": tuple(
-                    OperatorState(**{**one, "stores": tuple(one["stores"])})
-                    for one in data["operators"]
-                ),
-                "outputs": tuple(OutputVersion.from_json(one) for one in data["outputs"]),
-                "cost": Cost(**data["cost"]),
-                "edit": _edit_from_json(data["edit"]),
-                "tags": tuple(data["tags"]),
-            }
-        )
-
-
-def _edit_from_json(data: Mapping[str, Any] | None) -> Edit | None:
-    return Edit(**{**data, "assignments": tuple(data["assignments"])}) if data else None
-
 
 @dataclass(frozen=True)
 class Generation:
@@ -448,6 +418,32 @@ def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
     return round(value, 3) if isinstance(value, float) else value
+
+
+def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
+    """Read a frozen value, and those in it, from what `to_json` wrote of it.
+
+    Raises:
+        ValueError: If a field is missing, of another type, or not known to this version.
+    """
+    from pydantic import ValidationError
+
+    try:
+        of: Any = kind
+        value: _T = _reader(of).validate_python([data])[0]
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field_name = ".".join(map(str, first["loc"][1:]))
+        raise ValueError(f"{field_name}: {first['msg']}") from None
+    return value
+
+
+@functools.cache
+def _reader(kind: type) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    # Of a list: what is true of unknown fields of a dataclass alone would have to stand in it.
+    return TypeAdapter(list[kind], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]
 
 
 def kafka_offsets(position: str | None) -> KafkaOffsets | None:

@@ -18,6 +18,7 @@ from savepoints.model import (
     OutputVersion,
     Savepoint,
     checked_name,
+    from_json,
     is_id,
     kafka_offsets,
     new_id,
@@ -229,7 +230,7 @@ SAVEPOINTS = st.builds(
 def test_a_savepoint_is_read_from_json_as_it_was_written(savepoint: Savepoint) -> None:
     text = json.dumps(savepoint.to_json())
 
-    assert Savepoint.from_json(json.loads(text)) == savepoint
+    assert from_json(Savepoint, json.loads(text)) == savepoint
 
 
 @given(SAVEPOINTS)

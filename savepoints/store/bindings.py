@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
-from savepoints.model import checked_name
+from savepoints.model import checked_name, from_json
 from savepoints.store.root import Store
 from savepoints.store.savepoint.sealed import Document
 
@@ -53,14 +54,6 @@ class Binding:
     bound: Mapping[str, Any]
     instead_of: Mapping[str, Any]
     clone_of: Mapping[str, CloneOf] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Binding | None:
-        """Read what a plan has of one."""
-        if data is None:
-            return None
-        clones = {name: CloneOf(**one) for name, one in data.get("clone_of", {}).items()}
-        return cls(**{**data, "clone_of": clones})
 
     def settings(self) -> QuerySettings:
         """Return it as settings."""
@@ -178,12 +171,12 @@ def _json(bound: QuerySettings) -> dict[str, Any]:
     return bound.model_dump(mode="json")
 
 
-def _document(root: Location, query: str, generation: int) -> Document[Binding | None]:
+def _document(root: Location, query: str, generation: int) -> Document[Binding]:
     hint = (
         f"write the program, outputs and topics of generation {generation} of {query} into "
         f"[queries.{query}] of savepoints.toml, then delete the file"
     )
-    return Document(root, _path(query, generation), Binding.from_json, hint)
+    return Document(root, _path(query, generation), partial(from_json, Binding), hint)
 
 
 def _path(query: str, generation: int) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.outputs.correct.correct import Correction
 
@@ -58,13 +56,3 @@ class CascadePlan(TransitionPlan):
     controls: int
     paused: bool
     first_id: str
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> CascadePlan:
-        """Read a plan from the journal, to go on with it."""
-        return generation_change.from_json(
-            cls,
-            data,
-            follows=Followed(**data["follows"]),
-            corrections=tuple(Correction.from_json(one) for one in data["corrections"]),
-        )

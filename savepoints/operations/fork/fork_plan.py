@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError, UsageError
@@ -94,16 +93,6 @@ class ForkPlan(GenerationPlan):
     outputs: tuple[Isolation, ...]
     binding: Binding
     finished: bool = False
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ForkPlan:
-        """Read a plan from the journal, to go on with it."""
-        return journalled.from_json(
-            cls,
-            data,
-            outputs=tuple(Isolation.from_json(one) for one in data["outputs"]),
-            binding=Binding.from_json(data["binding"]),
-        )
 
 
 @dataclass(frozen=True)

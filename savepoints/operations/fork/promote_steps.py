@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import QuerySettings, Settings
@@ -58,12 +58,6 @@ class PromotionPlan(TransitionPlan):
     taken: tuple[Takeover, ...] = ()
     paused: bool = False
     first_id: str = ""
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> PromotionPlan:
-        """Read a plan from the journal, to go on with it."""
-        taken = tuple(Takeover.from_json(one) for one in data["taken"])
-        return generation_change.from_json(cls, data, taken=taken)
 
 
 def require_possible(

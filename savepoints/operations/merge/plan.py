@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from savepoints.operations.merge.estimate import Expected, Size
-from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import TransitionPlan
+from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.outputs.correct.correct import Correction
-from savepoints.plan import Plan, Step
+from savepoints.plan import Plan
 from savepoints.store.tables.merge_ledger import MergeCounts, MergeFacts, ReplayStrategy
 
 VERB, APPEND = "merge", "append"
@@ -73,24 +72,12 @@ class MergingPlan(TransitionPlan):
         """Whether the state and the rows of all entities are replaced."""
         return self.facts.policy == "replay-all"
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> MergingPlan:
-        """Read a plan from the journal, to go on with it."""
-        return generation_change.from_json(
-            cls,
-            data,
-            facts=MergeFacts.from_json(data["facts"]),
-            corrections=tuple(Correction.from_json(one) for one in data["corrections"]),
-            descent=tuple(data["descent"]),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
-class AppendingPlan(Plan):
+class AppendingPlan(JournalledPlan):
     """How late events get to the end of their topic.
 
     Attributes:
-        command: How to do it again as a command line, which also finishes it after a crash.
         operation_id: Its name in the journal, in the ledger, and in the headers of the records.
         facts: What the ledger will say of the batch.
         generation: The generation that runs.
@@ -100,11 +87,8 @@ class AppendingPlan(Plan):
         topic: The topic.
         since: Where it ended before, as Spark's JSON.
         place: Where the events lie until it is done.
-        resumed: The plan was begun before and goes on.
     """
 
-    command: str
-    operation_id: str
     facts: MergeFacts
     generation: int
     batch_id: int
@@ -113,21 +97,6 @@ class AppendingPlan(Plan):
     topic: str
     since: str
     place: str
-    resumed: bool = False
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> AppendingPlan:
-        """Read a plan from the journal, to go on with it."""
-        return cls(
-            **{
-                **data,
-                "steps": tuple(Step(**one) for one in data["steps"]),
-                "warnings": tuple(data["warnings"]),
-                "facts": MergeFacts.from_json(data["facts"]),
-                "descent": tuple(data["descent"]),
-                "resumed": True,
-            }
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from savepoints.errors import (
     NotFoundError,
@@ -23,11 +22,9 @@ from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_cut import MemberCut
-from savepoints.operations.pipeline.table_reads import TableRead
 from savepoints.operations.rollback import journalled, rollback
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
-from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Plan, Step
 from savepoints.store import bindings
@@ -81,25 +78,6 @@ class PipelineRollbackPlan(JointPlan):
             rewind.is_done(output, self.operation_id)
             for one in self.members
             for output in one.rollback.outputs
-        )
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PipelineRollbackPlan:
-        """Read a plan from the journal, to go on with it."""
-        return journalled.from_json(
-            cls,
-            data,
-            queries=tuple(data["queries"]),
-            paused=tuple(data["paused"]),
-            options=RollbackOptions(**data["options"]),
-            members=tuple(
-                PipelineMember(
-                    RollbackPlan.from_json(one["rollback"]),
-                    tuple(TableRead(**read) for read in one["reads"]),
-                    one["writer"],
-                )
-                for one in data["members"]
-            ),
         )
 
 

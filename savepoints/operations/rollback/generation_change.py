@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from savepoints import faults
 from savepoints.checkpoint.logs.source_positions import Starts
@@ -154,21 +154,6 @@ class Work:
     prepare: OwnStep | None = None
     complete: OwnStep | None = None
     follow: OwnStep | None = None
-
-
-P = TypeVar("P", bound=TransitionPlan)
-
-
-def from_json(kind: type[P], data: dict[str, Any], **own: object) -> P:
-    """Read a plan from the journal, to resume it."""
-    return journalled.from_json(
-        kind,
-        data,
-        outputs=tuple(Rewind.from_json(one) for one in data["outputs"]),
-        binding=Binding.from_json(data.get("binding")),
-        basis=Basis.from_json(data.get("basis")),
-        **own,
-    )
 
 
 def restored(

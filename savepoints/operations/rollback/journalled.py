@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from savepoints.errors import UnfinishedOperationError, UsageError
-from savepoints.model import rfc3339, utc_now
-from savepoints.plan import Plan, Step
+from savepoints.model import from_json, rfc3339, utc_now
+from savepoints.plan import Plan
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
+
+# `typing.Self` is not before Python 3.11.
+P = TypeVar("P", bound="JournalledPlan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +31,10 @@ class JournalledPlan(Plan):
     operation_id: str
     resumed: bool = False
 
-
-P = TypeVar("P", bound=JournalledPlan)
-
-
-def from_json(kind: type[P], data: Mapping[str, Any], **own: object) -> P:
-    """Read a plan from the journal, to resume it."""
-    known: dict[str, Any] = {
-        "steps": tuple(Step(**one) for one in data["steps"]),
-        "warnings": tuple(data["warnings"]),
-        "resumed": True,
-    }
-    return kind(**{**data, **known, **own})
+    @classmethod
+    def from_json(cls: type[P], data: Mapping[str, Any]) -> P:  # noqa: PYI019
+        """Read a plan from the journal, to resume it."""
+        return from_json(cls, {**data, "resumed": True})
 
 
 def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] | None:

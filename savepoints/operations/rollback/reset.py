@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from savepoints import faults
 from savepoints.checkpoint import position as checkpoint_position
@@ -90,13 +90,6 @@ class ResetPlan(TransitionPlan):
     state: State = "empty"
     moves: tuple[Move, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> ResetPlan:
-        """Read a plan from the journal, to go on with it."""
-        moves = tuple(Move(**one) for one in data["moves"])
-        sources = tuple((name, position) for name, position in data["sources"])
-        return generation_change.from_json(cls, data, moves=moves, sources=sources)
 
     @property
     def offsets(self) -> KafkaOffsets:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on
@@ -76,12 +76,6 @@ class RollbackPlan(TransitionPlan):
     application: str | None = None
     outputs_are: Literal["rewound", "kept"] = "rewound"
     sources: Starts | None = None
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> RollbackPlan:
-        """Read a plan from the journal, to go on with it."""
-        sources = data.get("sources")
-        return generation_change.from_json(cls, data, sources=sources and tuple(sources))
 
 
 @dataclass(frozen=True)

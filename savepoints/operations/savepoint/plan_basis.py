@@ -7,9 +7,8 @@ would then begin a generation that exists, or take an output back from where it 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from savepoints.errors import StalePlanError
 from savepoints.store.root import Store
@@ -29,11 +28,6 @@ class Basis:
     generation: int
     savepoints: str | None
     merges: int
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any] | None) -> Basis | None:
-        """Read it from a journal."""
-        return None if data is None else cls(**data)
 
 
 def read(store: Store, query: str) -> Basis:

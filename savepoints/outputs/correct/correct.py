@@ -7,9 +7,9 @@ generation writes the table, at the batch at which that one begins, and says tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from savepoints.errors import (
     FileSinkError,
@@ -56,11 +56,6 @@ class Correction:
     app_id: str
     batch_id: int
     merge_id: str
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Correction:
-        """Read what `model.to_json` wrote."""
-        return cls(**{**data, "live": Rewind.from_json(data["live"]), "key": tuple(data["key"])})
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from savepoints import faults
@@ -85,11 +85,6 @@ class Isolation:
     batch_id: int
     files: int
     bytes: int
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Isolation:
-        """Read what `model.to_json` wrote."""
-        return cls(**{**data, "output": OutputVersion.from_json(data["output"])})
 
 
 def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: int) -> Isolation:

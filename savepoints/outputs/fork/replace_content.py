@@ -7,9 +7,9 @@ batch's version from then on, and makes Delta skip the commit when it is tried a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from savepoints.errors import FileSinkError, IncompatibleError
 from savepoints.model import OutputVersion
@@ -38,16 +38,6 @@ class Takeover:
     source: OutputVersion
     app_id: str
     batch_id: int
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Takeover:
-        """Read what `model.to_json` wrote."""
-        return cls(
-            Rewind.from_json(data["live"]),
-            OutputVersion.from_json(data["source"]),
-            data["app_id"],
-            data["batch_id"],
-        )
 
 
 def plan(

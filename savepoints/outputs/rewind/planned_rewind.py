@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta.writable import Engine
@@ -34,8 +33,3 @@ class Rewind:
     own_rows: str | None = None
     empty: bool = False
     engine: Engine = "deltalake"
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Rewind:
-        """Read what `model.to_json` wrote."""
-        return cls(**{**data, "output": OutputVersion.from_json(data["output"])})

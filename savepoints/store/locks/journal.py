@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from savepoints import faults
 from savepoints.errors import UnfinishedOperationError
 from savepoints.io import Location
-from savepoints.model import rfc3339, to_json, utc_now
+from savepoints.model import from_json, rfc3339, to_json, utc_now
 from savepoints.store.savepoint.sealed import Document
 
 # A step of every operation that is taken back: from then on it cannot be finished any more.
@@ -166,7 +167,7 @@ def document(root: Location, path: str) -> Document[Operation]:
         "restore an older version of the object from its bucket; without its journal the "
         "operation cannot be finished"
     )
-    return Document(root, path, lambda fields: Operation(**fields), hint)
+    return Document(root, path, partial(from_json, Operation), hint)
 
 
 def _in(root: Location, directory: str) -> list[Operation]:

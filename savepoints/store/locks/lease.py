@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from savepoints.errors import (
     LockedError,
@@ -33,7 +32,7 @@ from savepoints.errors import (
     VerificationError,
 )
 from savepoints.io import Location
-from savepoints.model import checked_name, parse_rfc3339, rfc3339, utc_now
+from savepoints.model import checked_name, from_json, parse_rfc3339, rfc3339, utc_now
 
 _LOG = logging.getLogger(__name__)
 
@@ -94,8 +93,7 @@ class LeaseRecord:
     def parse(cls, data: bytes, path: str) -> LeaseRecord:
         """Read a lease file."""
         try:
-            content: dict[str, Any] = json.loads(data)
-            record = cls(**{**content, "holder": Holder(**content["holder"])})
+            record = from_json(cls, json.loads(data))
             parse_rfc3339(record.expires_at)
         except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
             raise VerificationError(

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from functools import partial
+from typing import Literal, TypeVar
 
 from savepoints.io import Location
-from savepoints.model import checked_name, new_id, parse_rfc3339, utc_now
+from savepoints.model import checked_name, from_json, new_id, utc_now
 from savepoints.store.savepoint.sealed import Document
 
 Wanted = Literal["paused", "running"]
@@ -119,13 +120,9 @@ def _written(document: Document[T], new: T, decide: Callable[[T | None], bool]) 
 
 def _request(root: Location, query: str) -> Document[Request]:
     path = f"requests/{checked_name(query, 'query')}.json"
-    return Document(root, path, lambda fields: Request(**_at("asked_at", fields)), _HINT)
+    return Document(root, path, partial(from_json, Request), _HINT)
 
 
 def _answer(root: Location, query: str) -> Document[PauseAnswer]:
     path = f"requests/answers/{checked_name(query, 'query')}.json"
-    return Document(root, path, lambda fields: PauseAnswer(**_at("paused_at", fields)), _HINT)
-
-
-def _at(name: str, fields: dict[str, Any]) -> dict[str, Any]:
-    return {**fields, name: parse_rfc3339(fields[name])}
+    return Document(root, path, partial(from_json, PauseAnswer), _HINT)

@@ -12,7 +12,7 @@ from typing import Any
 
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
-from savepoints.model import Labels, Savepoint, checked_name
+from savepoints.model import Labels, Savepoint, checked_name, from_json
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.sealed import Document
 
@@ -63,4 +63,4 @@ def document(root: Location, savepoint_id: str) -> Document[Labels]:
 
 def _parse(fields: dict[str, Any]) -> Labels:
     checked_name(fields["query"], "query")
-    return Labels(**{**fields, "tags": tuple(fields["tags"])})
+    return from_json(Labels, fields)

@@ -7,13 +7,11 @@ again without the catalog.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 from savepoints.errors import SavepointsError, UsageError, VerificationError
-from savepoints.model import Savepoint, checked_name, to_json
+from savepoints.model import Savepoint, checked_name, from_json, to_json
 from savepoints.store.savepoint import sealed
 
 SCHEMA_VERSION = 1
@@ -64,32 +62,29 @@ class Manifest:
         """Read a manifest; VerificationError if it is none, or of a newer version."""
         try:
             content = sealed.unseal(data)
-            if content["schema_version"] != SCHEMA_VERSION:
-                raise ValueError(f"schema_version {content['schema_version']!r}")
-            savepoint = Savepoint.from_json(content["savepoint"])
+            if (version := content.pop("schema_version")) != SCHEMA_VERSION:
+                raise ValueError(f"schema_version {version!r}")
+            found = from_json(cls, content)
+            savepoint = found.savepoint
             if manifest_path(savepoint.id) != path:
                 raise ValueError(f"it is the manifest of {savepoint.id}")
             homes = (f"{directory(savepoint.id)}/", f"files/{_checked(savepoint.query_id)}/")
-            return cls(
-                savepoint,
-                tuple(_stored_file(one, homes) for one in content["native"]),
-                tuple(_stored_file(one, homes) for one in content["canonical"]),
-            )
+            for file in found.files:
+                _refuse_outside(file, homes)
         except (KeyError, ValueError, TypeError, AttributeError, SavepointsError) as error:
             raise VerificationError(
                 f"{path} is damaged or from a newer version: {error!r}",
                 hint="restore another savepoint: savepoints list",
                 file=path,
             ) from None
+        return found
 
 
-def _stored_file(data: Mapping[str, Any], homes: tuple[str, ...]) -> StoredFile:
-    """Read an entry; what lies in a store is never trusted to name a place outside of it."""
-    file = StoredFile(**data)
+def _refuse_outside(file: StoredFile, homes: tuple[str, ...]) -> None:
+    """Refuse an entry that names a place outside: what lies in a store is never trusted."""
     if not _checked(file.stored_at).startswith(homes):
         raise ValueError(f"{file.stored_at!r} is not a file of this savepoint")
     _checked(file.path)
-    return file
 
 
 def _checked(path: str) -> str:

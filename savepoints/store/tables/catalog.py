@@ -19,6 +19,7 @@ from savepoints.model import (
     Labels,
     Savepoint,
     SavepointState,
+    from_json,
     kafka_offsets,
     parse_rfc3339,
     rfc3339,
@@ -324,12 +325,13 @@ def _from_row(row: dict[str, Any]) -> Savepoint:
     }
     flat = {*cut, "positions"}
     rest = {name: value for name, value in row.items() if name not in flat}
-    return Savepoint.from_json(
+    return from_json(
+        Savepoint,
         {
             **rest,
             "cut": cut,
             "created_at": moment("created_at"),
             "settings": {pair["key"]: pair["value"] for pair in row["settings"]},
             "topics": {pair["topic"]: pair["id"] for pair in row["topics"]},
-        }
+        },
     )

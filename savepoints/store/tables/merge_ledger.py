@@ -21,7 +21,6 @@ from savepoints.model import (
     KafkaOffsets,
     OutputVersion,
     Savepoint,
-    parse_rfc3339,
     to_json,
 )
 from savepoints.store.tables import columns
@@ -91,15 +90,6 @@ class MergeFacts(MergeCounts):
     content_hash: str
     first_event_time: datetime | None
     last_event_time: datetime | None
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> MergeFacts:
-        """Read what `model.to_json` wrote."""
-        times = {
-            name: None if data[name] is None else parse_rfc3339(data[name])
-            for name in ("first_event_time", "last_event_time")
-        }
-        return MergeFacts(**{**data, **times})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +271,6 @@ def _from_row(row: Mapping[str, Any]) -> Merge:
     offsets: KafkaOffsets = {}
     for one in row["offsets"]:
         offsets.setdefault(one["topic"], {})[one["partition"]] = one["offset"]
-    outputs = tuple(OutputVersion.from_json(one) for one in row["outputs"])
+    outputs = tuple(OutputVersion(**one) for one in row["outputs"])
     descent = tuple(row["descent"])
     return Merge(**{**row, "offsets": offsets, "outputs": outputs, "descent": descent})

@@ -15,7 +15,7 @@ from savepoints.errors import (
     NotAlignedError,
     OutputVersionGoneError,
 )
-from savepoints.model import OutputVersion, new_id, to_json, utc_now
+from savepoints.model import OutputVersion, from_json, new_id, to_json, utc_now
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta import batch_version, log
@@ -161,7 +161,7 @@ def test_it_is_read_from_a_journal_as_it_was_written(tmp_path: Path) -> None:
     (base,) = make(uri, batch(("a", 1, 1, None)))
     written = planned(uri, base, None, mode="upsert", key=("client",))
 
-    assert Correction.from_json(to_json(written)) == written
+    assert from_json(Correction, to_json(written)) == written
 
 
 WAYS = {"overwrite": 10_000, "merge": -1}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.errors import SeveralRowsError
-from savepoints.model import to_json
+from savepoints.model import from_json, to_json
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta.write import Mode
@@ -46,7 +46,7 @@ def planned(uri: Path, *, mode: Mode = "append", own_rows: str | None = None) ->
         merge_id=MERGE,
         own_rows=own_rows,
     )
-    return Correction.from_json(to_json(doing))
+    return from_json(Correction, to_json(doing))
 
 
 def replayed(spark: SparkSession, *found: tuple[Row, int]) -> DataFrame:

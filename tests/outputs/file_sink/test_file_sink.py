@@ -23,8 +23,9 @@ pytestmark = pytest.mark.drawn(3)
 INTERVAL = 3
 _KILLED = """
 import json, sys
+from savepoints.model import from_json
 from savepoints.outputs.rewind import rewind
-getattr(rewind, sys.argv[1])(rewind.Rewind.from_json(json.loads(sys.argv[2])), "op-1")
+getattr(rewind, sys.argv[1])(from_json(rewind.Rewind, json.loads(sys.argv[2])), "op-1")
 """
 
 

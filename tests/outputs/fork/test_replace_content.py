@@ -10,7 +10,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import IncompatibleError, NotAlignedError
-from savepoints.model import OutputVersion, new_id, utc_now
+from savepoints.model import OutputVersion, from_json, new_id, utc_now
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.fork import replace_content
 from savepoints.outputs.fork.replace_content import Takeover
@@ -154,4 +154,4 @@ def test_it_is_read_from_a_journal_as_it_was_written() -> None:
     live = Rewind(OutputVersion("totals", "/live", "id2", 9, NEXT, None), 9, {NEXT: -1}, "shop/")
     written = Takeover(live, source, NEXT, BATCH)
 
-    assert Takeover.from_json(to_json(written)) == written
+    assert from_json(Takeover, to_json(written)) == written

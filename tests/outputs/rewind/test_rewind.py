@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 
 from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
-from savepoints.model import OutputVersion, to_json
+from savepoints.model import OutputVersion, from_json, to_json
 from savepoints.outputs.delta import batch_version, missing_files
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.rewind import rewind, rewind_commit
@@ -453,7 +453,7 @@ def test_the_plan_says_what_readers_see_and_when_ids_are_forgotten(on_local: Loc
 def test_a_plan_is_read_from_the_journal_as_it_was(on_local: Location) -> None:
     plan = planned(written(on_local), 1)
 
-    assert rewind.Rewind.from_json(json.loads(json.dumps(to_json(plan)))) == plan
+    assert from_json(rewind.Rewind, json.loads(json.dumps(to_json(plan)))) == plan
 
 
 def test_emptied_it_has_no_rows_and_the_first_batch_is_written_again(place: Location) -> None:

@@ -13,7 +13,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import to_json
+from savepoints.model import from_json, to_json
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.rewind import rewind
@@ -32,7 +32,7 @@ OPERATION = "op-20261121-101530-aaaaaa"
 def executed(spark: SparkSession, plan: Rewind, operation: str = OPERATION) -> int:
     assert rewind.session_for([plan], Settings()) is not None
     # As it stands in the journal, between two processes.
-    return rewind.execute(Rewind.from_json(to_json(plan)), operation, spark)
+    return rewind.execute(from_json(Rewind, to_json(plan)), operation, spark)
 
 
 def keys(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
