@@ -17,8 +17,8 @@ from savepoints.model import KafkaOffsets, parse_rfc3339, utc_now
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from savepoints.operations.rollback.next_outputs import Outputs
     from savepoints.operations.rollback.reset import ResetPlan, State
-    from savepoints.operations.rollback.reset_outputs import Outputs
     from savepoints.sources.kafka.reset_targets import Target
 
 _TARGETS = (

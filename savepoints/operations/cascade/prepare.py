@@ -338,7 +338,7 @@ def _plan(
 ) -> CascadePlan:
     """Return the plan but for what it follows and the counts."""
     store, query = work.store, work.reader.query
-    context = QueryContext.open(store, query, work.settings)
+    context = QueryContext.open(store, query)
     present = safety_savepoint.plan(live, work.reader.bound.outputs, work.settings)
     (from_batch, safety_id), checkpoint = present, context.checkpoint()
     return CascadePlan(

@@ -110,7 +110,7 @@ def plan(
     mine, other = settings.queries[live.query], settings.queries[fork.query]
     cut = read_cut(Location.of(fork.checkpoint))
     sources = output_versions.outputs_of(fork.query, fork.generation, cut, other.outputs, other)
-    context = QueryContext.open(store, live.query, settings)
+    context = QueryContext.open(store, live.query)
     number, checkpoint, present = context.number, context.checkpoint(), context.present()
     taken = (
         tuple(_taken(store, one, live.query, number, mine, cut.cut.batch_id) for one in sources)

@@ -46,7 +46,7 @@ def plan(
     merge_id = assignment.affected.merge_id
     bound = settings.queries[live.query]
     cut = read_cut(Location.of(live.checkpoint))
-    context = QueryContext.open(store, live.query, settings)
+    context = QueryContext.open(store, live.query)
     present = safety_savepoint.plan(live, bound.outputs, settings)
     made = MergingPlan(
         **context.leaving(present, merge_id),

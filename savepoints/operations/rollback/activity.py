@@ -12,12 +12,11 @@ import time
 from datetime import timedelta
 
 from savepoints.config.duration import duration_text
-from savepoints.config.settings import Settings
 from savepoints.errors import QueryRunningError
 from savepoints.io import Location
-from savepoints.model import Generation, utc_now
+from savepoints.model import utc_now
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.store.locks import lease
-from savepoints.store.root import Store
 
 _BATCH = re.compile(r"/\d+$", re.ASCII)
 # Batches by which the pace of a query is judged.
@@ -31,13 +30,10 @@ _POLL_SECONDS = 0.25
 _CLOCKS_SECONDS = 300.0
 
 
-def refuse_active(
-    store: Store, generation: Generation, settings: Settings, *, stopped: bool
-) -> tuple[str, ...]:
+def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
     """Refuse to act on a query that commits batches, or may at any moment.
 
-    Args:
-        settings: Queries that they name are started by `run`, whose lease has been looked at.
+    One in the settings is started by `run`, whose lease has been looked at.
 
     Returns:
         What was assumed, for the plan.
@@ -45,12 +41,12 @@ def refuse_active(
     Raises:
         QueryRunningError: If it runs, or could without having been seen to.
     """
-    query, checkpoint = generation.query, Location.of(generation.checkpoint)
-    if stopped or query in settings.queries:
+    query, checkpoint = context.query, Location.of(context.current.checkpoint)
+    if stopped or context.bound is not None:
         return ()
     batches = [info for info in checkpoint.list("commits") if _BATCH.search(info.path)]
     commits = sorted(batches, key=lambda info: int(info.path.rpartition("/")[2]))[-_BATCHES:]
-    if not commits or _is_at_rest(store, generation, int(commits[-1].path.rpartition("/")[2])):
+    if not commits or _is_at_rest(context, int(commits[-1].path.rpartition("/")[2])):
         return ()
     times = [info.last_modified for info in commits]
     gaps = sorted((after - before).total_seconds() for before, after in itertools.pairwise(times))
@@ -92,19 +88,19 @@ def refuse_active(
     return (f"{assumed} nothing was committed for {_text(watched)}",)
 
 
-def _is_at_rest(store: Store, generation: Generation, batch: int) -> bool:
+def _is_at_rest(context: QueryContext, batch: int) -> bool:
     """Say whether the newest batch is one that was the last, or that no driver has run here."""
-    last = lease.last_holder(store.root, generation.query)
+    last = lease.last_holder(context.store.root, context.query)
     if last is not None and last.stopped_after == batch:
         return True
     return any(
         one.cut.batch_id == batch
         and (
-            one.id == generation.begun_from
-            or (one.kind == "final" and one.generation == generation.generation)
+            one.id == context.current.begun_from
+            or (one.kind == "final" and one.generation == context.current.generation)
         )
-        for one in store.catalog.all()
-        if one.query == generation.query
+        for one in context.store.catalog.all()
+        if one.query == context.query
     )
 
 

@@ -12,6 +12,7 @@ from savepoints.io import Location
 from savepoints.model import Generation, Savepoint, new_id, utc_now
 from savepoints.operations.rollback import safety_savepoint
 from savepoints.operations.savepoint import history, plan_basis
+from savepoints.store import bindings
 from savepoints.store.root import Store
 
 
@@ -34,16 +35,17 @@ class QueryContext:
     output_uris: Mapping[str, str]
 
     @classmethod
-    def open(cls, store: Store, query: str, settings: Settings) -> QueryContext:
-        """Read it of a snapshot, or under the query's lease; the settings are completed."""
-        known = tuple(history.history(store, query))
+    def open(cls, store: Store, query: str) -> QueryContext:
+        """Read it, each table of the store once."""
+        store = store.snapshot()
+        settings = bindings.complete(store)
         return cls(
             store,
             settings,
             store.generations.current(query),
             store.generations.next_number(query),
-            known,
-            {**history.uris_of(known), **history.named_uris(query, settings)},
+            tuple(history.history(store, query)),
+            history.output_uris(store, query, settings),
         )
 
     @property

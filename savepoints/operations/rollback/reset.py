@@ -40,8 +40,8 @@ from savepoints.operations.rollback import (
     activity,
     generation_change,
     journalled,
+    next_outputs,
     output_ids,
-    reset_outputs,
     reset_versions,
     safety_savepoint,
 )
@@ -51,8 +51,8 @@ from savepoints.operations.rollback.generation_change import (
     TransitionPlan,
     Work,
 )
+from savepoints.operations.rollback.next_outputs import Outputs
 from savepoints.operations.rollback.query_context import QueryContext
-from savepoints.operations.rollback.reset_outputs import Outputs
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
 from savepoints.plan import Progress, Step, silent
@@ -161,16 +161,15 @@ def plan(
         NotAlignedError: If the outputs cannot be taken to where they belong.
     """
     store = store.snapshot()
-    settings = bindings.complete(store)
     command = " ".join(["savepoints reset", query, *words, "--yes"])
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
     if (known := journalled.begun(store, query, VERB, command)) is not None:
         return journalled.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
-    context = QueryContext.open(store, query, settings)
+    context = QueryContext.open(store, query)
     now = _present(context)
-    assumed = activity.refuse_active(store, context.current, settings, stopped=stopped)
+    assumed = activity.refuse_active(context, stopped=stopped)
     moves: tuple[Move, ...] = ()
     if now.tables:
         reset_versions.require_whole(target, state, scope, skipped)
@@ -184,12 +183,9 @@ def plan(
     again = _merged_again(context, _offsets(moves))
     _require_state(query, state, now)
     checkpoint = context.checkpoint(to)
-    rewound = reset_outputs.plan(
-        store,
-        context.current,
+    rewound = next_outputs.of_reset(
+        context,
         outputs,
-        bound=context.bound,
-        number=context.number,
         goes_on_after=now.batch_id if state == "keep" else None,
         begun=now.begun,
         begin_at=begin_at,

@@ -91,7 +91,7 @@ def plan(
     """
     store = store.snapshot()
     name, _ = rollback_target.identity(store, point, query)
-    context = QueryContext.open(store, name, bindings.complete(store))
+    context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, point)
     settings = bindings.complete(store, generations={found.query: found.generation})
     application = None

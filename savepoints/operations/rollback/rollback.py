@@ -8,19 +8,14 @@ savepoint before it, by planned batches, to the very offsets of that time. See
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on
-from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
-    FileSinkError,
-    IncompatibleError,
-    NotAlignedError,
-    NotFoundError,
     UsageError,
 )
 from savepoints.io import Location
@@ -30,6 +25,7 @@ from savepoints.operations.rollback import (
     activity,
     generation_change,
     journalled,
+    next_outputs,
     output_ids,
     run_to_point,
     safety_savepoint,
@@ -39,9 +35,6 @@ from savepoints.operations.rollback.generation_change import Moved, OwnStep, Tra
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import restore
-from savepoints.outputs.delta import batch_version
-from savepoints.outputs.delta.write import owner_prefix
-from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of
@@ -155,7 +148,6 @@ def plan(
         NotAlignedError: If an output cannot be taken back without loss.
     """
     store = store.snapshot()
-    settings = bindings.complete(store)
     asked = _Asked(
         checkpoint=to and str(Location.of(to)),
         form=form,
@@ -173,7 +165,7 @@ def plan(
     name, words = rollback_target.identity(store, wanted, query)
     if resumed := _resumed(store, name, words, asked):
         return resumed
-    context = QueryContext.open(store, name, settings)
+    context = QueryContext.open(store, name)
     return _plan(context, rollback_target.resolve(context, wanted), asked)
 
 
@@ -191,15 +183,13 @@ def plan_one(
 
     Args: See `plan`.
     """
-    store = store.snapshot()
-    settings = bindings.complete(store)
     asked = _Asked(
         checkpoint=to and str(Location.of(to)),
         check_source=check_source,
         save_present=save_present,
         stopped=stopped,
     )
-    context = QueryContext.open(store, query, settings)
+    context = QueryContext.open(store, query)
     return _plan(context, rollback_target.resolve(context, Named(savepoint_id)), asked)
 
 
@@ -216,7 +206,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         run_to_point.require_possible(
             found.query, then, application, rewind_outputs=asked.outputs_are == "rewound"
         )
-    decide = _rewound if asked.outputs_are == "rewound" else _kept
+    decide = next_outputs.rewound if asked.outputs_are == "rewound" else next_outputs.kept
     outputs, told = decide(context, found, bound)
     present = (
         context.present()
@@ -328,9 +318,7 @@ def _refuse_unreadable(
             "--source",
         )
     settings = context.settings
-    assumed = activity.refuse_active(
-        context.store, context.current, settings, stopped=asked.stopped
-    )
+    assumed = activity.refuse_active(context, stopped=asked.stopped)
     if not asked.check_source:
         return assumed
     goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
@@ -352,97 +340,6 @@ def _binding(context: QueryContext, found: ResolvedTarget) -> Binding | None:
     if was is not None or left is None or query not in given.queries:
         return was
     return bindings.taken_back(query, context.number, left, given.queries[query])
-
-
-def _rewound(
-    context: QueryContext, found: ResolvedTarget, bound: QuerySettings | None
-) -> tuple[tuple[Rewind, ...], list[str]]:
-    """Return what takes the outputs back, and what a person should know about that."""
-    _refuse_unknown_outputs(found, context.output_uris)
-    _refuse_other_tables(found, bound)
-    if not found.outputs and not context.output_uris:
-        raise NotAlignedError(
-            f"the output tables of {found.query} are unknown, so rows written after batch "
-            f"{found.batch_id} would stay and be written again",
-            hint=f"name the tables in [queries.{found.query}.outputs] in the settings, also for "
-            "later savepoints; or leave the outputs as they are: --outputs none",
-            query=found.query,
-        )
-    own_rows = bound.own_rows if bound else {}
-    spark_ids = output_ids.own_ids(context.store, found.query)
-    outputs = tuple(
-        rewind.plan(
-            output,
-            owner_prefix(found.query),
-            output_ids.next_app_id(output, found.query, found.generation, context.number),
-            own_rows=own_rows.get(output.name),
-            own_ids=spark_ids,
-        )
-        for output in found.outputs
-    )
-    return outputs, [note for one in outputs for note in rewind.notes(one)]
-
-
-def _refuse_unknown_outputs(found: ResolvedTarget, uris: Mapping[str, str]) -> None:
-    """Refuse tables whose version at the target nobody knows."""
-    known = {one.name for one in found.outputs}
-    for name in (one for one in uris if one not in known):
-        try:
-            batch_version.open_table(uris[name])
-        except NotFoundError:
-            continue  # Nothing to take back yet.
-        except FileSinkError:
-            pass
-        raise NotAlignedError(
-            f"{found.savepoint_id} does not include the output {name}, {uris[name]}, so the "
-            "version to rewind it to is unknown",
-            hint="leave the outputs as they are: --outputs none; or remove this output from "
-            "the settings",
-            output=name,
-        )
-
-
-def _refuse_other_tables(found: ResolvedTarget, bound: QuerySettings | None) -> None:
-    """Refuse to take one table back while the query writes another."""
-    for output in found.outputs:
-        goes_on_in = bound.outputs.get(output.name) if bound else None
-        if goes_on_in is not None and str(Location.of(goes_on_in)) != output.uri:
-            raise NotAlignedError(
-                f"{found.savepoint_id} records the output {output.name} at {output.uri}, "
-                f"but the settings name {goes_on_in}, which would not be rewound",
-                hint="use the savepoint's table in the settings, or leave the outputs as they "
-                "are: --outputs none",
-                output=output.name,
-            )
-
-
-def _kept(
-    context: QueryContext, found: ResolvedTarget, bound: QuerySettings | None
-) -> tuple[tuple[Rewind, ...], list[str]]:
-    """Return what makes a new life of outputs whose rows stay, and what becomes of them."""
-    own_ids = bound.app_ids if bound else {}
-    outputs: list[Rewind] = []
-    notes: list[str] = []
-    for one in found.outputs:
-        following = output_ids.next_app_id(one, found.query, found.generation, context.number)
-        notes += rewind.kept(one, following)
-        try:
-            kept = output_ids.keep_output(
-                one.name,
-                one.uri,
-                context.current,
-                context.number,
-                own_id=own_ids.get(one.name),
-                batch_id=found.batch_id,
-            )
-        except IncompatibleError as error:
-            notes.append(
-                f"{error.message}: no savepoint can be taken before the first new batch is "
-                "committed"
-            )
-            continue
-        outputs += [] if kept is None else [kept]
-    return tuple(outputs), notes
 
 
 def _restoring(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> tuple[Form, str]:

@@ -25,7 +25,6 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import (
     Form,
-    Generation,
     KafkaOffsets,
     OutputVersion,
     Savepoint,
@@ -156,7 +155,7 @@ def resolve(context: QueryContext, point: Point) -> ResolvedTarget:
             f"{rfc3339(point.moment)} is in the future", hint="choose a time in the past"
         )
     if point.by == "commit":
-        return _of_batch(context, _committed_by(context.current, store, point.moment), said)
+        return _of_batch(context, _committed_by(context, point.moment), said)
     return _arrived_by(context, point.moment, said)
 
 
@@ -230,15 +229,15 @@ def _of_batch(context: QueryContext, batch_id: int, said: tuple[str, ...]) -> Re
     )
 
 
-def _committed_by(generation: Generation, store: Store, moment: datetime) -> int:
-    """Return the newest batch of a generation that was committed at or before a time."""
-    checkpoint = Location.of(generation.checkpoint)
-    files = checkpoint.list()
+def _committed_by(context: QueryContext, moment: datetime) -> int:
+    """Return the newest batch of the generation that was committed at or before a time."""
+    generation = context.current
+    files = Location.of(generation.checkpoint).list()
     times = {info.path: info.last_modified for info in files}
     origin = None
     if generation.begun_from is not None:
         # Files of the batch that was restored are copies, and younger than the commit.
-        origin = store.manifest(generation.begun_from).savepoint.cut.batch_id
+        origin = context.store.catalog.find(generation.begun_from).cut.batch_id
     own = [one for one in committed_batches(files) if origin is None or one > origin]
     before = [one for one in own if times[f"commits/{one}"] <= moment]
     if before:

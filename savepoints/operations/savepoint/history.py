@@ -37,22 +37,11 @@ def saved(
 
 def output_uris(store: Store, query: str, settings: Settings) -> dict[str, str]:
     """Return where the outputs of a query are: by its newest savepoint, and by the settings."""
-    return {**pinned_uris(store, query), **named_uris(query, settings)}
+    bound = settings.queries.get(query)
+    return {**pinned_uris(store, query), **(bound.outputs if bound else {})}
 
 
 def pinned_uris(store: Store, query: str) -> dict[str, str]:
     """Return where the outputs of a query are by its newest savepoint, if it has one."""
-    if store.generations.find_current(query) is None:
-        return {}
-    return uris_of(history(store, query))
-
-
-def uris_of(known: Sequence[Savepoint]) -> dict[str, str]:
-    """Return where the outputs are by the newest of a query's savepoints, if there is one."""
+    known = history(store, query) if store.generations.find_current(query) else []
     return {output.name: output.uri for one in known[:1] for output in one.outputs}
-
-
-def named_uris(query: str, settings: Settings) -> dict[str, str]:
-    """Return where the outputs of a query are by the settings."""
-    bound = settings.queries.get(query)
-    return dict(bound.outputs) if bound else {}

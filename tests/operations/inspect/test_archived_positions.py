@@ -131,7 +131,7 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     assert left.backlog_records == 11
     assert any(told in one for one in left.findings)
     at = target.AtTime(saved.cut.committed_at)
-    context = QueryContext.open(query.store, QUERY, query.settings)
+    context = QueryContext.open(query.store.with_settings(query.settings), QUERY)
     assert target.resolve(context, at).savepoint_id == saved.id
 
 

@@ -13,6 +13,7 @@ from savepoints.errors import QueryRunningError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.rollback import activity, rollback
+from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.run import final_savepoint
 from savepoints.plan import silent
 from tests.samples import take, unpack
@@ -35,8 +36,7 @@ def checkpoint(on_local: Location, local_store: Store) -> Location:
 
 
 def look(store: Store, *, stopped: bool = False) -> tuple[str, ...]:
-    current = store.generations.current("totals")
-    return activity.refuse_active(store, current, Settings(), stopped=stopped)
+    return activity.refuse_active(QueryContext.open(store, "totals"), stopped=stopped)
 
 
 def test_a_query_that_commits_each_hour_cannot_be_watched(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError, NotFoundError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
@@ -54,7 +53,7 @@ def committed(store: Store, place: Location) -> None:
 
 
 def find(store: Store, point: Point) -> ResolvedTarget:
-    return target.resolve(QueryContext.open(store, QUERY, Settings()), point)
+    return target.resolve(QueryContext.open(store, QUERY), point)
 
 
 def back(store: Store, live: Location, point: str | Point, number: int) -> str:

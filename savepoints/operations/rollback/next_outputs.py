@@ -1,0 +1,251 @@
+"""The outputs of a query's next generation: taken back, emptied, or kept under new ids.
+
+A rollback takes them to what its target has of them, a reset to where it begins. Under which ids
+the generation writes them is in `output_ids`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from savepoints.checkpoint.logs import table_position
+from savepoints.config.settings import QuerySettings
+from savepoints.errors import (
+    FileSinkError,
+    IncompatibleError,
+    NotAlignedError,
+    NotFoundError,
+    UsageError,
+)
+from savepoints.io import Location
+from savepoints.model import OutputVersion, Savepoint, kafka_offsets, kafka_position
+from savepoints.operations.rollback import output_ids
+from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.target import ResolvedTarget
+from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import app_id, owner_prefix
+from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
+
+Outputs = Literal["keep", "truncate", "rewind"]
+
+
+def of_reset(
+    context: QueryContext,
+    wanted: Outputs,
+    *,
+    goes_on_after: int | None,
+    begun: int | None,
+    begin_at: tuple[str, ...],
+) -> tuple[Rewind, ...]:
+    """Find out what a reset does to each output.
+
+    Args:
+        begin_at: Where each source will go on, as Spark's JSON.
+    """
+    bound = context.bound
+    uris: Mapping[str, str] = bound.outputs if bound else {}
+    own_ids: Mapping[str, str] = bound.app_ids if bound else {}
+    if wanted == "truncate":
+        emptied = _emptied(context, uris, own_ids)
+        if goes_on_after is not None:
+            _refuse_file_sinks(emptied, "would start empty while batch numbers continue")
+        return emptied
+    if wanted == "rewind":
+        saved = _saved_at(context, begin_at)
+        taken_back = _taken_back(context, saved.outputs, saved.generation, bound)
+        if goes_on_after is not None:
+            return taken_back
+        _refuse_file_sinks(taken_back, "would be kept while batches start from 0 again")
+        return tuple(_from_0(one, context, own_ids) for one in taken_back)
+    _refuse_half_done(context.query, begun, uris)
+    kept = (
+        output_ids.keep_output(
+            name,
+            uri,
+            context.current,
+            context.number,
+            own_id=own_ids.get(name),
+            batch_id=goes_on_after,
+        )
+        for name, uri in uris.items()
+    )
+    return tuple(one for one in kept if one is not None)
+
+
+def rewound(
+    context: QueryContext, found: ResolvedTarget, bound: QuerySettings | None
+) -> tuple[tuple[Rewind, ...], list[str]]:
+    """Return what takes the outputs back, and what a person should know about that."""
+    _refuse_unknown_outputs(found, context.output_uris)
+    _refuse_other_tables(found, bound)
+    if not found.outputs and not context.output_uris:
+        raise NotAlignedError(
+            f"the output tables of {found.query} are unknown, so rows written after batch "
+            f"{found.batch_id} would stay and be written again",
+            hint=f"name the tables in [queries.{found.query}.outputs] in the settings, also for "
+            "later savepoints; or leave the outputs as they are: --outputs none",
+            query=found.query,
+        )
+    outputs = _taken_back(context, found.outputs, found.generation, bound)
+    return outputs, [note for one in outputs for note in rewind.notes(one)]
+
+
+def kept(
+    context: QueryContext, found: ResolvedTarget, bound: QuerySettings | None
+) -> tuple[tuple[Rewind, ...], list[str]]:
+    """Return what makes a new life of outputs whose rows stay, and what becomes of them."""
+    own_ids = bound.app_ids if bound else {}
+    outputs: list[Rewind] = []
+    notes: list[str] = []
+    for one in found.outputs:
+        following = output_ids.next_app_id(one, found.query, found.generation, context.number)
+        notes += rewind.kept(one, following)
+        try:
+            kept = output_ids.keep_output(
+                one.name,
+                one.uri,
+                context.current,
+                context.number,
+                own_id=own_ids.get(one.name),
+                batch_id=found.batch_id,
+            )
+        except IncompatibleError as error:
+            notes.append(
+                f"{error.message}: no savepoint can be taken before the first new batch is "
+                "committed"
+            )
+            continue
+        outputs += [] if kept is None else [kept]
+    return tuple(outputs), notes
+
+
+def _refuse_unknown_outputs(found: ResolvedTarget, uris: Mapping[str, str]) -> None:
+    """Refuse tables whose version at the target nobody knows."""
+    known = {one.name for one in found.outputs}
+    for name in (one for one in uris if one not in known):
+        try:
+            batch_version.open_table(uris[name])
+        except NotFoundError:
+            continue  # Nothing to take back yet.
+        except FileSinkError:
+            pass
+        raise NotAlignedError(
+            f"{found.savepoint_id} does not include the output {name}, {uris[name]}, so the "
+            "version to rewind it to is unknown",
+            hint="leave the outputs as they are: --outputs none; or remove this output from "
+            "the settings",
+            output=name,
+        )
+
+
+def _refuse_other_tables(found: ResolvedTarget, bound: QuerySettings | None) -> None:
+    """Refuse to take one table back while the query writes another."""
+    for output in found.outputs:
+        goes_on_in = bound.outputs.get(output.name) if bound else None
+        if goes_on_in is not None and str(Location.of(goes_on_in)) != output.uri:
+            raise NotAlignedError(
+                f"{found.savepoint_id} records the output {output.name} at {output.uri}, "
+                f"but the settings name {goes_on_in}, which would not be rewound",
+                hint="use the savepoint's table in the settings, or leave the outputs as they "
+                "are: --outputs none",
+                output=output.name,
+            )
+
+
+def _taken_back(
+    context: QueryContext,
+    outputs: Sequence[OutputVersion],
+    generation: int,
+    bound: QuerySettings | None,
+) -> tuple[Rewind, ...]:
+    """Return what takes outputs back to versions that a generation of the query has written."""
+    query = context.query
+    own_rows = bound.own_rows if bound else {}
+    spark_ids = output_ids.own_ids(context.store, query)
+    return tuple(
+        rewind.plan(
+            output,
+            owner_prefix(query),
+            output_ids.next_app_id(output, query, generation, context.number),
+            own_rows=own_rows.get(output.name),
+            own_ids=spark_ids,
+        )
+        for output in outputs
+    )
+
+
+def _emptied(
+    context: QueryContext, uris: Mapping[str, str], own_ids: Mapping[str, str]
+) -> tuple[Rewind, ...]:
+    own_rows = context.bound.own_rows if context.bound else {}
+    spark_ids = output_ids.own_ids(context.store, context.query)
+    return tuple(
+        rewind.plan_empty(
+            name,
+            uri,
+            owner_prefix(context.query),
+            (*spark_ids, *((own_ids[name],) if name in own_ids else ())),
+            app_id(context.query, name, context.number),
+            own_rows=own_rows.get(name),
+        )
+        for name, uri in uris.items()
+    )
+
+
+def _from_0(one: Rewind, context: QueryContext, own_ids: Mapping[str, str]) -> Rewind:
+    """Let batches that are counted from 0 again be new to an output that has seen some.
+
+    Spark's id of the query is another one after the reset.
+    """
+    name = one.output.name
+    begins = app_id(context.query, name, context.number)
+    restarted = {begins, own_ids.get(name, "")} & one.transactions.keys()
+    return replace(
+        one, transactions={**one.transactions, **dict.fromkeys(restarted, BEFORE_FIRST_BATCH)}
+    )
+
+
+def _refuse_file_sinks(outputs: Sequence[Rewind], what: str) -> None:
+    for one in outputs:
+        if one.output.kind == "files":
+            raise FileSinkError(
+                f"Spark's file sink at {one.output.uri} cannot continue: its log {what}",
+                hint="reset state and outputs together (--state empty --outputs truncate), or "
+                "give the query a new output directory",
+                uri=one.output.uri,
+            )
+
+
+def _saved_at(context: QueryContext, begin_at: tuple[str, ...]) -> Savepoint:
+    query = context.query
+    for one in context.history:
+        if tuple(map(_spelled, one.cut.offsets)) == begin_at:
+            return one
+    raise UsageError(
+        f"no savepoint of {query} was taken at exactly {'; '.join(begin_at)}, so the matching "
+        "version of the outputs is unknown",
+        hint="use --outputs keep or truncate, or roll back to a savepoint with its outputs: "
+        f"savepoints rollback NAME --query {query}",
+        query=query,
+    )
+
+
+def _spelled(position: str | None) -> str:
+    """Return a position as a reset writes it."""
+    table = table_position.parse(position)
+    return table.text if table else kafka_position(kafka_offsets(position) or {})
+
+
+def _refuse_half_done(query: str, begun: int | None, outputs: Mapping[str, str]) -> None:
+    """Refuse to keep outputs that may have rows of a batch that is not committed."""
+    if outputs and begun is not None:
+        raise UsageError(
+            f"batch {begun} of {query} was started but not committed, so the outputs "
+            "may already have its rows and would receive them twice",
+            hint=f"finish the batch (savepoints run {query} --until latest), or use "
+            "--outputs truncate",
+            query=query,
+        )
