@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
 from savepoints.operations.cascade import carry_out as cascade
@@ -32,6 +32,7 @@ from savepoints.operations.pipeline_fork.pipeline_promote import PipelinePromote
 from savepoints.operations.pipeline_fork.pipeline_promotion import PipelinePromotionPlan
 from savepoints.operations.rollback import generation_change, reset, rollback
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
+from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.plan import Plan, Progress, Step, silent
@@ -39,51 +40,39 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
-_PLANS: dict[
-    str,
-    type[
-        RollbackPlan
-        | ResetPlan
-        | PromotionPlan
-        | MergingPlan
-        | ForkPlan
-        | AppendingPlan
-        | CascadePlan
-        | PipelineRollbackPlan
-        | PipelineForkPlan
-        | PipelinePromotionPlan
-    ],
-] = {
-    cascade_plan.VERB: CascadePlan,
-    merge_plan.APPEND: AppendingPlan,
-    fork.VERB: ForkPlan,
-    merge_plan.VERB: MergingPlan,
-    promote_steps.VERB: PromotionPlan,
-    rollback.VERB: RollbackPlan,
-    rollback_plan.VERB: PipelineRollbackPlan,
-    pipeline_fork_plan.VERB: PipelineForkPlan,
-    pipeline_promotion.VERB: PipelinePromotionPlan,
-    reset.VERB: ResetPlan,
-}
-
 # What is told of an operation that was finished.
-_Done: TypeAlias = (
+Done: TypeAlias = (
     Moved | Forked | Appended | PipelineRolledBack | PipelineForked | PipelinePromoted
 )
-# What is known of one that was begun.
-_Begun: TypeAlias = TransitionPlan | ForkPlan | AppendingPlan | JointPlan | PipelineForkPlan
 
-_FINISH: dict[type[Plan], Callable[..., _Done]] = {
-    AppendingPlan: append.finish,
-    CascadePlan: cascade.finish,
-    ForkPlan: fork.execute,
-    MergingPlan: merge.finish,
-    PipelineForkPlan: pipeline_fork.execute,
-    PipelinePromotionPlan: pipeline_promote.finish,
-    PipelineRollbackPlan: pipeline_rollback.execute,
-    PromotionPlan: promote.finish,
-    ResetPlan: reset.execute,
-    RollbackPlan: rollback.execute,
+
+class _Verb(NamedTuple):
+    """What an operation of a verb is read as from the journal, and what ends it."""
+
+    plan: type[JournalledPlan]
+    finish: Callable[..., Done]
+    undo: Callable[..., None]
+
+
+_VERBS = {
+    cascade_plan.VERB: _Verb(CascadePlan, cascade.finish, cascade.undo),
+    fork.VERB: _Verb(ForkPlan, fork.execute, fork.undo),
+    merge_plan.APPEND: _Verb(
+        AppendingPlan, append.finish, lambda plan, *_, **__: append.refuse_undo(plan)
+    ),
+    merge_plan.VERB: _Verb(MergingPlan, merge.finish, merge.undo),
+    promote_steps.VERB: _Verb(PromotionPlan, promote.finish, promote.undo),
+    reset.VERB: _Verb(ResetPlan, reset.execute, generation_change.undo),
+    rollback.VERB: _Verb(RollbackPlan, rollback.execute, generation_change.undo),
+    pipeline_fork_plan.VERB: _Verb(
+        PipelineForkPlan, pipeline_fork.execute, pipeline_fork.undo
+    ),
+    pipeline_promotion.VERB: _Verb(
+        PipelinePromotionPlan, pipeline_promote.finish, pipeline_rollback.undo
+    ),
+    rollback_plan.VERB: _Verb(
+        PipelineRollbackPlan, pipeline_rollback.execute, pipeline_rollback.undo
+    ),
 }
 
 
@@ -101,9 +90,10 @@ def find(store: Store, operation_id: str) -> Operation:
     )
 
 
-def plan(store: Store, operation_id: str) -> _Begun:
+def plan(store: Store, operation_id: str) -> JournalledPlan:
     """Return the plan of an operation that was interrupted; see `resume`."""
-    return _plan(find(store, operation_id))
+    operation = find(store, operation_id)
+    return _verb(operation).plan.from_json(operation.plan)
 
 
 def undo_plan(store: Store, operation_id: str) -> Plan:
@@ -117,6 +107,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
         return pipeline_fork.undo_plan(begun)
     if isinstance(begun, JointPlan):
         return rollback_plan.undo_begun_plan(store, begun)
+    assert isinstance(begun, TransitionPlan)
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
         changed += [one.live for one in begun.taken]
@@ -130,32 +121,18 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint is kept",))
 
 
-def resume(store: Store, operation_id: str, *, progress: Progress = silent) -> _Done:
+def resume(store: Store, operation_id: str, *, progress: Progress = silent) -> Done:
     """Finish an operation that was interrupted, following the plan that it began with."""
-    begun = plan(store, operation_id)
-    return _FINISH[type(begun)](begun, store, progress=progress)
+    operation = find(store, operation_id)
+    verb = _verb(operation)
+    return verb.finish(verb.plan.from_json(operation.plan), store, progress=progress)
 
 
 def undo(store: Store, operation_id: str, *, progress: Progress = silent) -> Operation:
     """Take back what an interrupted operation has done so far."""
     operation = find(store, operation_id)
-    begun = _plan(operation)
-    if isinstance(begun, ForkPlan):
-        fork.undo(begun, store, progress=progress)
-    elif isinstance(begun, AppendingPlan):
-        append.refuse_undo(begun)
-    elif isinstance(begun, PromotionPlan):
-        promote.undo(begun, store, progress=progress)
-    elif isinstance(begun, MergingPlan):
-        merge.undo(begun, store, progress=progress)
-    elif isinstance(begun, CascadePlan):
-        cascade.undo(begun, store, progress=progress)
-    elif isinstance(begun, PipelineForkPlan):
-        pipeline_fork.undo(begun, store, progress=progress)
-    elif isinstance(begun, JointPlan):
-        pipeline_rollback.undo(begun, store, progress=progress)
-    else:
-        generation_change.undo(begun, store, progress=progress)
+    verb = _verb(operation)
+    verb.undo(verb.plan.from_json(operation.plan), store, progress=progress)
     return find(store, operation.id)
 
 
@@ -172,13 +149,14 @@ def undo_together_plan(
         NotFoundError: If something else was done to one of the queries since.
         UsageError: If it was an undo.
     """
-    kind = _PLANS[last.verb]
+    kind = _VERBS[last.verb].plan
     if not issubclass(kind, JointPlan):
         return None
     return rollback_plan.undo_plan(store, last, kind.from_json(last.plan), stopped=stopped)
 
 
-def _plan(operation: Operation) -> _Begun:
+def _verb(operation: Operation) -> _Verb:
+    """Return what an operation is of; refuse one that is over, or of a version to come."""
     if operation.finished_at is not None:
         what = "undone" if operation.undone else "finished"
         raise UsageError(
@@ -186,10 +164,10 @@ def _plan(operation: Operation) -> _Begun:
             hint=f"list later operations: savepoints operations list --query {operation.query}",
             operation=operation.id,
         )
-    if operation.verb not in _PLANS:
+    if operation.verb not in _VERBS:
         raise IncompatibleError(
             f"this version cannot finish a {operation.verb}",
             hint=f"use the version that began the operation: {operation.command}",
             operation=operation.id,
         )
-    return _PLANS[operation.verb].from_json(dict(operation.plan))
+    return _VERBS[operation.verb]

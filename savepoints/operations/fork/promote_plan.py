@@ -123,7 +123,7 @@ def _origin(store: Store, fork: str) -> str:
             hint=f"specify that query: savepoints promote {fork} --into QUERY",
             query=fork,
         )
-    return store.manifest(generations[0].begun_from).savepoint.query
+    return store.catalog.find(generations[0].begun_from).query
 
 
 def _refuse_done(store: Store, fork: str, live: str) -> None:
@@ -131,7 +131,7 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
     now = store.generations.current(live)
     if now.begun_by not in _PROMOTED or now.begun_from is None:
         return
-    saved = store.manifest(now.begun_from).savepoint
+    saved = store.catalog.find(now.begun_from)
     batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())
     if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
         raise UsageError(

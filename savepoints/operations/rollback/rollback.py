@@ -206,8 +206,11 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         run_to_point.require_possible(
             found.query, then, application, rewind_outputs=asked.outputs_are == "rewound"
         )
-    decide = next_outputs.rewound if asked.outputs_are == "rewound" else next_outputs.kept
-    outputs, told = decide(context, found, bound)
+    outputs, told = (
+        next_outputs.rewound(context, found, bound)
+        if asked.outputs_are == "rewound"
+        else next_outputs.kept(context, found, bound)
+    )
     present = (
         context.present()
         if asked.save_present
