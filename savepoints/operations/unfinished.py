@@ -41,9 +41,7 @@ from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
 # What is told of an operation that was finished.
-Done: TypeAlias = (
-    Moved | Forked | Appended | PipelineRolledBack | PipelineForked | PipelinePromoted
-)
+Done: TypeAlias = Moved | Forked | Appended | PipelineRolledBack | PipelineForked | PipelinePromoted
 
 
 class _Verb(NamedTuple):
@@ -64,9 +62,7 @@ _VERBS = {
     promote_steps.VERB: _Verb(PromotionPlan, promote.finish, promote.undo),
     reset.VERB: _Verb(ResetPlan, reset.execute, generation_change.undo),
     rollback.VERB: _Verb(RollbackPlan, rollback.execute, generation_change.undo),
-    pipeline_fork_plan.VERB: _Verb(
-        PipelineForkPlan, pipeline_fork.execute, pipeline_fork.undo
-    ),
+    pipeline_fork_plan.VERB: _Verb(PipelineForkPlan, pipeline_fork.execute, pipeline_fork.undo),
     pipeline_promotion.VERB: _Verb(
         PipelinePromotionPlan, pipeline_promote.finish, pipeline_rollback.undo
     ),

@@ -24,7 +24,7 @@ from savepoints.model import Generation, Savepoint, new_id, utc_now
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
 from savepoints.operations.cascade.readers import Reader
 from savepoints.operations.cascade.table_replay import replay
-from savepoints.operations.rollback import output_ids, safety_savepoint
+from savepoints.operations.rollback import next_outputs, safety_savepoint
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, export
 from savepoints.outputs.correct import controls as correct_controls
@@ -292,7 +292,7 @@ def _fields(made: Replay, entities: DataFrame) -> dict[int, str]:
 def _corrections(work: _Replaying, live: Generation, cut: Location) -> tuple[Correction, ...]:
     """Find out whether the outputs can be corrected without loss; nothing is written."""
     reader, bound = work.reader, work.reader.bound
-    known = output_ids.own_ids(work.store, reader.query)
+    known = next_outputs.own_ids(work.store, reader.query)
     number = work.store.generations.next_number(live.query)
     return tuple(
         correct.plan(

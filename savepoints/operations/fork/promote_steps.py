@@ -12,7 +12,7 @@ from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion, new_id, utc_now
-from savepoints.operations.rollback import generation_change, output_ids, safety_savepoint
+from savepoints.operations.rollback import generation_change, next_outputs, safety_savepoint
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.run import pause_for_verb
@@ -130,7 +130,7 @@ def plan(
             *safety_savepoint.step(present[1], live.checkpoint, present[0]),
             Step("fork_saved", f"save {fork.query} at batch {cut.cut.batch_id}: {savepoint_id}"),
             Step("checkpoint_written", f"restore {savepoint_id} to {checkpoint}"),
-            *output_ids.output_steps(pointed),
+            *next_outputs.output_steps(pointed),
             *(Step("outputs_taken_over", replace_content.what(one)) for one in taken),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
             Step("settled", f"take its first savepoint{_and_end(fork.query, hand_over)}"),
@@ -238,7 +238,7 @@ def _taken(
     store: Store, source: OutputVersion, live: str, number: int, bound: QuerySettings, batch_id: int
 ) -> Takeover:
     own_id = bound.app_ids.get(source.name)
-    own_ids = (*output_ids.own_ids(store, live), *((own_id,) if own_id else ()))
+    own_ids = (*next_outputs.own_ids(store, live), *((own_id,) if own_id else ()))
     return replace_content.plan(
         source.name,
         bound.outputs[source.name],

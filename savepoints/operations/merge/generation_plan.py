@@ -11,7 +11,7 @@ from savepoints.io import Location
 from savepoints.model import Generation, new_id, rfc3339, utc_now
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import VERB, MergingPlan
-from savepoints.operations.rollback import output_ids, safety_savepoint
+from savepoints.operations.rollback import next_outputs, safety_savepoint
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
@@ -101,7 +101,7 @@ def corrections(
     """
     affected, live = assignment.affected, assignment.live
     app, bound = live.inputs.app, live.inputs.bound
-    known = output_ids.own_ids(live.store, app.name)
+    known = next_outputs.own_ids(live.store, app.name)
     return tuple(
         correct.plan(
             name,

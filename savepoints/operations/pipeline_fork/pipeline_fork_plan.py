@@ -11,7 +11,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from savepoints.checkpoint.logs import table_position
 from savepoints.errors import NotAlignedError, UsageError
@@ -104,22 +103,6 @@ class PipelineForkPlan(JournalledPlan):
     queries: tuple[str, ...]
     members: tuple[ForkedMember, ...]
     finished: bool = False
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PipelineForkPlan:
-        """Read a plan from the journal, to go on with it."""
-        return journalled.from_json(
-            cls,
-            data,
-            queries=tuple(data["queries"]),
-            members=tuple(
-                ForkedMember(
-                    ForkPlan.from_json(one["fork"]),
-                    tuple(TableRead(**read) for read in one["reads"]),
-                )
-                for one in data["members"]
-            ),
-        )
 
     @property
     def copies(self) -> dict[str, str]:

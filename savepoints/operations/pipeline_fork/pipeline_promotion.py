@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import table_position
@@ -65,24 +64,6 @@ class PipelinePromotionPlan(JointPlan):
 
     forks: tuple[str, ...]
     members: tuple[PromotedMember, ...]
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PipelinePromotionPlan:
-        """Read a plan from the journal, to go on with it."""
-        return journalled.from_json(
-            cls,
-            data,
-            queries=tuple(data["queries"]),
-            paused=tuple(data["paused"]),
-            forks=tuple(data["forks"]),
-            members=tuple(
-                PromotedMember(
-                    PromotionPlan.from_json(one["promotion"]),
-                    {int(number): uri for number, uri in one["reads"].items()},
-                )
-                for one in data["members"]
-            ),
-        )
 
     @property
     def transitions(self) -> tuple[TransitionPlan, ...]:

@@ -1,7 +1,7 @@
 """The outputs of a query's next generation: taken back, emptied, or kept under new ids.
 
 A rollback takes them to what its target has of them, a reset to where it begins. Under which ids
-the generation writes them is in `output_ids`.
+the generation writes them keeps Spark from taking its batches for ones that were written before.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from savepoints.checkpoint.cut import read_query_id
 from savepoints.checkpoint.logs import table_position
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
@@ -21,13 +22,15 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import OutputVersion, Savepoint, kafka_offsets, kafka_position
-from savepoints.operations.rollback import output_ids
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import ResolvedTarget
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
+from savepoints.plan import Step
+from savepoints.store.locks import journal
+from savepoints.store.root import Store
 
 Outputs = Literal["keep", "truncate", "rewind"]
 
@@ -47,9 +50,9 @@ def of_reset(
     """
     bound = context.bound
     uris: Mapping[str, str] = bound.outputs if bound else {}
-    own_ids: Mapping[str, str] = bound.app_ids if bound else {}
+    app_ids: Mapping[str, str] = bound.app_ids if bound else {}
     if wanted == "truncate":
-        emptied = _emptied(context, uris, own_ids)
+        emptied = _emptied(context, uris, app_ids)
         if goes_on_after is not None:
             _refuse_file_sinks(emptied, "would start empty while batch numbers continue")
         return emptied
@@ -59,17 +62,10 @@ def of_reset(
         if goes_on_after is not None:
             return taken_back
         _refuse_file_sinks(taken_back, "would be kept while batches start from 0 again")
-        return tuple(_from_0(one, context, own_ids) for one in taken_back)
+        return tuple(_from_0(one, context, app_ids) for one in taken_back)
     _refuse_half_done(context.query, begun, uris)
     kept = (
-        output_ids.keep_output(
-            name,
-            uri,
-            context.current,
-            context.number,
-            own_id=own_ids.get(name),
-            batch_id=goes_on_after,
-        )
+        _keep_output(context, name, uri, own_id=app_ids.get(name), batch_id=goes_on_after)
         for name, uri in uris.items()
     )
     return tuple(one for one in kept if one is not None)
@@ -97,28 +93,24 @@ def kept(
     context: QueryContext, found: ResolvedTarget, bound: QuerySettings | None
 ) -> tuple[tuple[Rewind, ...], list[str]]:
     """Return what makes a new life of outputs whose rows stay, and what becomes of them."""
-    own_ids = bound.app_ids if bound else {}
+    app_ids = bound.app_ids if bound else {}
     outputs: list[Rewind] = []
     notes: list[str] = []
     for one in found.outputs:
-        following = output_ids.next_app_id(one, found.query, found.generation, context.number)
+        following = _next_app_id(one, found.query, found.generation, context.number)
         notes += rewind.kept(one, following)
         try:
-            kept = output_ids.keep_output(
-                one.name,
-                one.uri,
-                context.current,
-                context.number,
-                own_id=own_ids.get(one.name),
-                batch_id=found.batch_id,
-            )
+            begun = _keep_output(
+                context, one.name, one.uri,
+                own_id=app_ids.get(one.name), batch_id=found.batch_id,
+            )  # fmt: skip
         except IncompatibleError as error:
             notes.append(
                 f"{error.message}: no savepoint can be taken before the first new batch is "
                 "committed"
             )
             continue
-        outputs += [] if kept is None else [kept]
+        outputs += [] if begun is None else [begun]
     return tuple(outputs), notes
 
 
@@ -164,12 +156,12 @@ def _taken_back(
     """Return what takes outputs back to versions that a generation of the query has written."""
     query = context.query
     own_rows = bound.own_rows if bound else {}
-    spark_ids = output_ids.own_ids(context.store, query)
+    spark_ids = own_ids(context.store, query)
     return tuple(
         rewind.plan(
             output,
             owner_prefix(query),
-            output_ids.next_app_id(output, query, generation, context.number),
+            _next_app_id(output, query, generation, context.number),
             own_rows=own_rows.get(output.name),
             own_ids=spark_ids,
         )
@@ -178,16 +170,16 @@ def _taken_back(
 
 
 def _emptied(
-    context: QueryContext, uris: Mapping[str, str], own_ids: Mapping[str, str]
+    context: QueryContext, uris: Mapping[str, str], app_ids: Mapping[str, str]
 ) -> tuple[Rewind, ...]:
     own_rows = context.bound.own_rows if context.bound else {}
-    spark_ids = output_ids.own_ids(context.store, context.query)
+    spark_ids = own_ids(context.store, context.query)
     return tuple(
         rewind.plan_empty(
             name,
             uri,
             owner_prefix(context.query),
-            (*spark_ids, *((own_ids[name],) if name in own_ids else ())),
+            (*spark_ids, *((app_ids[name],) if name in app_ids else ())),
             app_id(context.query, name, context.number),
             own_rows=own_rows.get(name),
         )
@@ -195,14 +187,14 @@ def _emptied(
     )
 
 
-def _from_0(one: Rewind, context: QueryContext, own_ids: Mapping[str, str]) -> Rewind:
+def _from_0(one: Rewind, context: QueryContext, app_ids: Mapping[str, str]) -> Rewind:
     """Let batches that are counted from 0 again be new to an output that has seen some.
 
     Spark's id of the query is another one after the reset.
     """
     name = one.output.name
     begins = app_id(context.query, name, context.number)
-    restarted = {begins, own_ids.get(name, "")} & one.transactions.keys()
+    restarted = {begins, app_ids.get(name, "")} & one.transactions.keys()
     return replace(
         one, transactions={**one.transactions, **dict.fromkeys(restarted, BEFORE_FIRST_BATCH)}
     )
@@ -249,3 +241,72 @@ def _refuse_half_done(query: str, begun: int | None, outputs: Mapping[str, str])
             "--outputs truncate",
             query=query,
         )
+
+
+def own_ids(store: Store, query: str) -> tuple[str, ...]:
+    """Return the application ids besides ours under which a query's own rows were written.
+
+    Those are Spark's ids of all its lives, under which Delta's own sink writes: a reset to an empty
+    state begins a life with another one. And those of forks in whose tables it has gone on.
+    """
+    found = {one.query_id for one in store.catalog.all() if one.query == query}
+    for one in store.generations.all(query):
+        if one.status == "current":
+            try:
+                found.add(read_query_id(Location.of(one.checkpoint)))
+            except (FileNotFoundError, ValueError, KeyError, TypeError):
+                continue  # Not started yet, or damaged: its savepoints say it, if there are any.
+    for done in journal.all_operations(store.root):
+        if (done.query, done.state, done.plan.get("hand_over")) == (query, "finished", "point"):
+            found |= {str(output["output"]["app_id"]) for output in done.plan["outputs"]}
+    return tuple(sorted(found))
+
+
+def _next_app_id(output: OutputVersion, query: str, generation: int, number: int) -> str:
+    """Return the application id under which a generation, by number, writes an output."""
+    if output.app_id == app_id(query, output.name, generation):
+        return app_id(query, output.name, number)
+    return output.app_id
+
+
+def _keep_output(
+    context: QueryContext, name: str, uri: str, *, own_id: str | None, batch_id: int | None
+) -> Rewind | None:
+    """Return what is done to an output whose rows stay: its transaction ids begin a new life.
+
+    Else no version would belong to the first batch of the new generation; and batches that are
+    counted from 0 again would be taken for written ones and silently dropped.
+
+    Args:
+        own_id: The id that the user writes it under, None for ours or Spark's.
+        batch_id: The next generation goes on after this batch; None to begin with batch 0.
+
+    Returns:
+        None when nothing is to be done: it does not exist yet, or is written under Spark's id of
+        the query, which an empty state changes.
+    """
+    query, generation = context.query, context.current.generation
+    try:
+        was = batch_version.present(name, uri, own_id or app_id(query, name, generation))
+    except NotFoundError:
+        return None
+    if was.kind == "files":
+        if batch_id is None and was.version >= 0:
+            raise FileSinkError(
+                f"{uri} is written by Spark's file sink, which silently drops batch numbers "
+                "that it has already seen; with empty state, batch numbers start from 0 "
+                "again",
+                hint="use --outputs truncate, or give the query a new output directory",
+                uri=uri,
+            )
+        return None
+    if was.app_version is None or (own_id is not None and batch_id is not None):
+        return None
+    begins = own_id or app_id(query, name, context.number)
+    there = replace(was, app_id=begins, app_version=batch_id)
+    return rewind.plan(there, owner_prefix(query), begins)
+
+
+def output_steps(outputs: Sequence[Rewind]) -> list[Step]:
+    """Return what is done to the outputs as steps of a plan."""
+    return [Step(f"output_{one.output.name}_rewound", rewind.what(one)) for one in outputs]

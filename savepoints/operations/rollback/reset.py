@@ -41,7 +41,6 @@ from savepoints.operations.rollback import (
     generation_change,
     journalled,
     next_outputs,
-    output_ids,
     reset_versions,
     safety_savepoint,
 )
@@ -394,7 +393,7 @@ def _steps(
     begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
     return (
         Step("checkpoint_written", f"write {checkpoint}: {begins}, at {'; '.join(begin_at)}"),
-        *output_ids.output_steps(outputs),
+        *next_outputs.output_steps(outputs),
         Step("generation_begun", f"begin generation {context.number} of {context.query}"),
     )
 

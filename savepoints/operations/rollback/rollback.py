@@ -26,7 +26,6 @@ from savepoints.operations.rollback import (
     generation_change,
     journalled,
     next_outputs,
-    output_ids,
     run_to_point,
     safety_savepoint,
 )
@@ -375,7 +374,7 @@ def _steps(
         )
     of = f"generation {found.generation}, batch {batch}, {form}"
     steps.append(Step("checkpoint_written", f"restore {name} ({of}) to {target}"))
-    steps += output_ids.output_steps(outputs)
+    steps += next_outputs.output_steps(outputs)
     if found.ends is not None:
         steps.append(
             Step("advanced", f"run from batch {batch} to exactly {run_to_point.what(found.ends)}")
