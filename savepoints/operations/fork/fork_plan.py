@@ -252,8 +252,8 @@ def _isolations(
 def _known(store: Store, name: str, saved: Savepoint, command: str) -> ForkPlan | None:
     """Return the plan of the same fork, whether interrupted or finished; None for a new one."""
     if journal.unfinished(store.root, name) is not None:
-        begun = journalled.begun(store, name, VERB, command)
-        return None if begun is None else ForkPlan.from_json(begun)
+        lease.refuse_held(store.root, name)
+        return journalled.begun(ForkPlan, store, name, VERB, command)
     generations = store.generations.all(name)
     if not generations:
         lease.refuse_held(store.root, name)

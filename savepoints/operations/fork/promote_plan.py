@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import QuerySettings
@@ -13,6 +12,7 @@ from savepoints.io import Location
 from savepoints.model import rfc3339
 from savepoints.operations.fork import promote_steps
 from savepoints.operations.fork.promote_steps import VERB, HandOver, PromotionPlan
+from savepoints.operations.rollback import journalled
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import plan_basis
 from savepoints.operations.savepoint.plan_basis import Basis
@@ -79,7 +79,7 @@ def plan(
     store = store.snapshot()
     origin = into or _origin(store, fork)
     command = _command(fork, origin, hand_over, checks=checks)
-    if (begun := _begun(store, origin, command)) is not None:
+    if (begun := journalled.begun(PromotionPlan, store, origin, VERB, command)) is not None:
         bound = begun.binding.settings() if begun.binding else store.settings.queries[origin]
         return PromotePlan(
             VERB, origin, begun.steps, ("finishing an interrupted promotion",),
@@ -164,16 +164,6 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
                 query=fork,
                 merge=one.id,
             )
-
-
-def _begun(store: Store, live: str, command: str) -> PromotionPlan | None:
-    operation = journal.unfinished(store.root, live)
-    if operation is None:
-        return None
-    known: dict[str, Any] = dict(operation.plan)
-    if operation.verb != VERB or known["command"] != command or journal.UNDOING in operation.done:
-        raise journal.refusal(operation)
-    return PromotionPlan.from_json(known)
 
 
 def _command(fork: str, live: str, hand_over: HandOver, *, checks: bool) -> str:

@@ -28,7 +28,7 @@ from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Plan, Step
 from savepoints.store import bindings
-from savepoints.store.locks import journal
+from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
@@ -124,10 +124,10 @@ def plan(
     store = store.snapshot()
     options = RollbackOptions(dict(writers or {}), checkpoints, check_source, stopped)
     command = _command(query, point, options, every=every)
-    if journal.unfinished(store.root, query) and (
-        known := journalled.begun(store, query, VERB, command)
-    ):
-        return PipelineRollbackPlan.from_json(known)
+    if journal.unfinished(store.root, query):
+        lease.refuse_held(store.root, query)
+        if known := journalled.begun(PipelineRollbackPlan, store, query, VERB, command):
+            return known
     found = pipeline(store, query)
     rollback_refusals.refuse_unknown_order(found, every=every)
     cuts = rollback_cut.choose(store, found, point, every=every)

@@ -29,7 +29,7 @@ from savepoints.outputs.fork.isolated_copy import CopyMode
 from savepoints.plan import Step
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
-from savepoints.store.locks import journal
+from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 
 VERB = "pipeline fork"
@@ -179,8 +179,9 @@ def plan(
 
 def _known(store: Store, fork: str, command: str) -> PipelineForkPlan | None:
     """Return the plan of the same forks, whether interrupted or finished; None for new ones."""
-    if (begun := journalled.begun(store, fork, VERB, command)) is not None:
-        return PipelineForkPlan.from_json(begun)
+    lease.refuse_held(store.root, fork)
+    if (begun := journalled.begun(PipelineForkPlan, store, fork, VERB, command)) is not None:
+        return begun
     if not store.generations.all(fork):
         return None
     for one in journal.all_operations(store.root):

@@ -122,10 +122,10 @@ def plan(store: Store, query: str, name: str, *, checks: bool = True) -> Pipelin
     pairs = forked_pairs.find(store, query, name)
     # A promotion has one journal for all: whichever was named then.
     for one in pairs:
-        if journal.unfinished(store.root, one.live) is not None and (
-            known := journalled.begun(store, one.live, VERB, command)
-        ):
-            begun = PipelinePromotionPlan.from_json(known)
+        if journal.unfinished(store.root, one.live) is None:
+            continue
+        lease.refuse_held(store.root, one.live)
+        if begun := journalled.begun(PipelinePromotionPlan, store, one.live, VERB, command):
             return PipelinePromotePlan(
                 VERB, query, begun.steps, ("finishing an interrupted promotion",),
                 name, pairs, checks, command, (), begun,

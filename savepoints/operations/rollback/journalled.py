@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from savepoints.errors import UnfinishedOperationError, UsageError
 from savepoints.model import from_json, rfc3339, utc_now
 from savepoints.plan import Plan
-from savepoints.store.locks import journal, lease
+from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
 
@@ -37,15 +37,14 @@ class JournalledPlan(Plan):
         return from_json(cls, {**data, "resumed": True})
 
 
-def begun(store: Store, query: str, verb: str, command: str) -> dict[str, Any] | None:
+def begun(kind: type[P], store: Store, query: str, verb: str, command: str) -> P | None:
     """Return the plan of the same command that was interrupted, None when nothing was."""
-    lease.refuse_held(store.root, query)
     operation = journal.unfinished(store.root, query)
     if operation is None:
         return None
     is_same = operation.verb == verb and operation.plan["command"] == command
     if is_same and journal.UNDOING not in operation.done:
-        return dict(operation.plan)
+        return kind.from_json(operation.plan)
     raise journal.refusal(operation)
 
 

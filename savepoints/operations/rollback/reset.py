@@ -65,6 +65,7 @@ from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.reset_targets import Move, Target, TargetScope
 from savepoints.store import bindings
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.tables.merge_ledger import Merge
@@ -164,8 +165,9 @@ def plan(
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
-    if (known := journalled.begun(store, query, VERB, command)) is not None:
-        return journalled.same_as_begun(ResetPlan.from_json(known), {"asked": asked})
+    lease.refuse_held(store.root, query)
+    if (known := journalled.begun(ResetPlan, store, query, VERB, command)) is not None:
+        return journalled.same_as_begun(known, {"asked": asked})
     context = QueryContext.open(store, query)
     now = _present(context)
     assumed = activity.refuse_active(context, stopped=stopped)

@@ -40,6 +40,7 @@ from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 
 VERB = "rollback"
@@ -302,11 +303,11 @@ def _resumed(
     store: Store, query: str, words: tuple[str, ...], asked: _Asked
 ) -> RollbackPlan | None:
     """Return the same rollback if it was interrupted; it is finished as it was begun."""
-    known = journalled.begun(store, query, VERB, _command(words, asked))
+    lease.refuse_held(store.root, query)
+    known = journalled.begun(RollbackPlan, store, query, VERB, _command(words, asked))
     if known is None:
         return None
-    given = {name: getattr(asked, name) for name in _STORED}
-    return journalled.same_as_begun(RollbackPlan.from_json(known), given)
+    return journalled.same_as_begun(known, {name: getattr(asked, name) for name in _STORED})
 
 
 def _refuse_unreadable(
