@@ -32,7 +32,7 @@ from savepoints.operations.savepoint import plan_basis
 from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store import bindings
-from savepoints.store.locks import journal
+from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 
 _WAIT = timedelta(minutes=10)
