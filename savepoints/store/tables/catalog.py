@@ -22,7 +22,6 @@ from savepoints.model import (
     from_json,
     kafka_offsets,
     parse_rfc3339,
-    rfc3339,
 )
 from savepoints.store.savepoint import labels
 from savepoints.store.tables import columns, living_line
@@ -310,27 +309,14 @@ def _to_row(savepoint: Savepoint) -> dict[str, Any]:
 
 
 def _from_row(row: dict[str, Any]) -> Savepoint:
-    def moment(name: str) -> str:
-        value: datetime = row[name]
-        return rfc3339(value)
-
-    cut = {
-        "batch_id": row["batch_id"],
-        "committed_at": moment("committed_at"),
-        "watermark_ms": row["watermark_ms"],
-        "offsets": row["positions"],
-        "provider": row["provider"],
-        "partitions": row["partitions"],
-        "checkpoint_format": row["checkpoint_format"],
-    }
-    flat = {*cut, "positions"}
+    of_cut = (*_OF_CUT, "committed_at")
+    flat = {*of_cut, "positions", "offsets"}
     rest = {name: value for name, value in row.items() if name not in flat}
     return from_json(
         Savepoint,
         {
             **rest,
-            "cut": cut,
-            "created_at": moment("created_at"),
+            "cut": {**{name: row[name] for name in of_cut}, "offsets": row["positions"]},
             "settings": {pair["key"]: pair["value"] for pair in row["settings"]},
             "topics": {pair["topic"]: pair["id"] for pair in row["topics"]},
         },
