@@ -166,7 +166,8 @@ def plan(
     if resumed := _resumed(store, name, words, asked):
         return resumed
     context = QueryContext.open(store, name)
-    return _plan(context, rollback_target.resolve(context, wanted), asked)
+    found = rollback_target.resolve(context, wanted)
+    return _plan(context, found, asked)
 
 
 def plan_one(
@@ -190,7 +191,8 @@ def plan_one(
         stopped=stopped,
     )
     context = QueryContext.open(store, query)
-    return _plan(context, rollback_target.resolve(context, Named(savepoint_id)), asked)
+    found = rollback_target.resolve(context, Named(savepoint_id))
+    return _plan(context, found, asked)
 
 
 def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> RollbackPlan:
