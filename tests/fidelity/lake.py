@@ -75,7 +75,7 @@ class Lake:
         for name in names or self.shape:
             writer = self.shape[name](self).option("checkpointLocation", self.checkpoints[name])
             query = writer.trigger(availableNow=True).start()
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(300)
             assert query.exception() is None
 
     def save(self, *names: str) -> dict[str, Savepoint]:
