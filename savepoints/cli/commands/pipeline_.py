@@ -211,6 +211,11 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     help="Roll back all queries of the pipeline, not only QUERY and those that read from it.",
 )
 @click.option(
+    "--exact",
+    is_flag=True,
+    help="With @TIME as NAME: run all queries on to exactly what belongs to that time.",
+)
+@click.option(
     "--writer",
     "writers",
     multiple=True,
@@ -248,6 +253,7 @@ def rollback(
     wait: timedelta,
     *,
     every: bool,
+    exact: bool,
     no_source_check: bool,
     stopped: bool,
     consent: Consent,
@@ -260,6 +266,10 @@ def rollback(
     back. From there it reads exactly as far as its tables are rewound, and then continues after the
     rewinds, so it neither fails on them nor reads anything twice.
 
+    With --exact and @TIME as NAME, all are then run on to exactly that time: those that read no
+    other query with what had arrived by then, each reader with everything that its writer has
+    written when that is there. Their applications have to be in the settings.
+
     Safety savepoints of all queries are taken first; `savepoints undo QUERY` undoes the rollback of
     all of them. If interrupted, run the command again to resume. Runs of `savepoints run` are
     paused meanwhile and then resume; a query in your own driver must be stopped first.
@@ -269,6 +279,7 @@ def rollback(
       savepoints pipeline rollback silver before-release --all --dry-run
       savepoints pipeline rollback silver latest~1 --writer gold=jobs.gold:writer --yes
       savepoints pipeline rollback silver @2026-11-20T10:00:00Z --yes
+      savepoints pipeline rollback silver @2026-11-20T10:00:00Z --all --exact --yes
     """
     from savepoints.cli.render import pipeline_text
     from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
@@ -278,6 +289,7 @@ def rollback(
         query,
         name,
         every=every,
+        exact=exact,
         writers=writers,
         checkpoints=checkpoints,
         check_source=not no_source_check,

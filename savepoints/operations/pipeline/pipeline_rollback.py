@@ -20,7 +20,7 @@ from savepoints.checkpoint import position
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
-from savepoints.operations.pipeline import follow, rollback_plan, standstill
+from savepoints.operations.pipeline import exact_time, follow, rollback_plan, standstill
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_plan import VERB, PipelineRollbackPlan
@@ -178,6 +178,8 @@ def _move(
         for one in members:
             held[one.query].check()
             _follow(one, store, made, part_of(one.query), progress)
+        for one in members:
+            _run_on(one, store, part_of(one.query), held[one.query], progress)
     return tuple(
         RolledBack(
             **generation_change.summary(one.rollback, time.monotonic() - started),
@@ -206,6 +208,17 @@ def _follow(
     faults.reach(f"{VERB}.{member.query}.caught_up")
     follow.skip_rewinds(checkpoint, member.reads, made)
     log.record("followed")
+
+
+def _run_on(
+    member: PipelineMember, store: Store, log: Journal, held: Lease, progress: Progress
+) -> None:
+    """Run a query on to an exact time; those that it reads from are there already."""
+    if member.ends is None or log.is_done("advanced"):
+        return
+    held.check()
+    exact_time.run(member, store, held.check, progress)
+    log.record("advanced")
 
 
 def _run_planned(

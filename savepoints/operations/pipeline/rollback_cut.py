@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from savepoints.checkpoint.logs import table_position
+from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.errors import NotAlignedError, SavepointNotFoundError
 from savepoints.model import Savepoint
-from savepoints.operations.pipeline import table_reads
+from savepoints.operations.pipeline import exact_time, table_reads
 from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineEdge
 from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.operations.rollback import run_to_point
 from savepoints.operations.savepoint.history import history
+from savepoints.runtime import table_ends
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 
@@ -22,13 +25,17 @@ class MemberCut:
 
     Attributes:
         reads: The tables of others that it reads and that go back, too.
+        ends: Where it is run on to from there; see `PipelineMember`.
     """
 
     savepoint: Savepoint
     reads: tuple[TableRead, ...]
+    ends: str | None = None
 
 
-def choose(store: Store, found: Pipeline, name: str, *, every: bool) -> tuple[MemberCut, ...]:
+def choose(
+    store: Store, found: Pipeline, name: str, *, every: bool, exact: bool = False
+) -> tuple[MemberCut, ...]:
     """Choose a savepoint for each query that goes back, writers before readers.
 
     Args:
@@ -36,11 +43,13 @@ def choose(store: Store, found: Pipeline, name: str, *, every: bool) -> tuple[Me
             come first. Readers go to their savepoint of that tag if it fits, else to their newest
             that fits.
         every: All queries of the pipeline; else the query of `found` and all that read from it.
+        exact: All are run on from there to exactly the time that the name is.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint, or one of a group is missing.
         NotAlignedError: If a reader has none that can be brought to where its tables go back to.
     """
+    moment = exact_time.moment_of(name) if exact else None
     scope = [one.name for one in found.queries]
     if not every:
         scope = [one for one in scope if one in {found.query, *found.downstream}]
@@ -55,12 +64,20 @@ def choose(store: Store, found: Pipeline, name: str, *, every: bool) -> tuple[Me
     chosen: dict[str, MemberCut] = {}
     for query in scope:
         edges = [one for one in found.edges if one.reader == query and one.writer in chosen]
-        if not edges:
+        if not edges and moment is not None:
+            savepoint, ends = exact_time.start_of(store, query, moment)
+            chosen[query] = MemberCut(savepoint, (), ends)
+        elif not edges:
             chosen[query] = MemberCut(store.catalog.find(name, query=query), ())
-            continue
-        only = [tagged[query]] if query in tagged else []
-        candidates = only if every and only else [*only, *history(store, query)]
-        chosen[query] = _fitting(query, candidates, chosen, edges)
+        elif moment is not None:
+            going_back = {one.table_uri for one in edges if one.table_uri}
+            others = exact_time.elsewhere(store, query, going_back, moment)
+            cut = _fitting(query, history(store, query), chosen, edges, others)
+            chosen[query] = replace(cut, ends=table_ends.to_text(others))
+        else:
+            only = [tagged[query]] if query in tagged else []
+            candidates = only if every and only else [*only, *history(store, query)]
+            chosen[query] = _fitting(query, candidates, chosen, edges)
     return tuple(chosen.values())
 
 
@@ -84,8 +101,13 @@ def _fitting(
     candidates: Sequence[Savepoint],
     chosen: Mapping[str, MemberCut],
     edges: Sequence[PipelineEdge],
+    ends: Mapping[str, TablePosition] | None = None,
 ) -> MemberCut:
-    """Return the first of some savepoints of a reader that fits to what its writers go back to."""
+    """Return the first of some savepoints of a reader that fits to what its writers go back to.
+
+    Args:
+        ends: Where it is to end in other tables, if it is run on to an exact time.
+    """
     writers = {one.writer for one in edges}
     held = [one.savepoint for name, one in chosen.items() if name in writers]
     tables = {one.table_id for one in edges}
@@ -93,6 +115,8 @@ def _fitting(
     for savepoint in candidates:
         reads = table_reads.reads_of(savepoint, held)
         problem = reads.problem or _unread(reads.reads, tables)
+        if not problem and ends is not None:
+            problem = exact_time.beyond(savepoint, ends)
         if not problem:
             return MemberCut(savepoint, reads.reads)
         problems.append(f"{savepoint.id}: {problem}")
@@ -123,3 +147,11 @@ def described(cut: MemberCut) -> Iterator[str]:
 def _next(read: TableRead) -> str:
     position = table_position.parse(read.position)
     return f"version {position.version}" if position else read.position
+
+
+def run_on_text(cut: MemberCut) -> str:
+    """Say where a query is run on to that goes to an exact time."""
+    ends = [f"the end of {one.writer}'s {one.table_uri}" for one in cut.reads]
+    if cut.ends not in (None, "[]"):
+        ends.append(f"exactly {run_to_point.what(str(cut.ends))}")
+    return f"run on to {' and '.join(ends)}"

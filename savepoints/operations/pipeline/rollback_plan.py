@@ -87,6 +87,7 @@ def plan(
     point: str,
     *,
     every: bool = False,
+    exact: bool = False,
     writers: Mapping[str, str] | None = None,
     checkpoints: str | None = None,
     check_source: bool = True,
@@ -106,6 +107,8 @@ def plan(
         point: Id, prefix, tag, `latest`, `latest~2` or `@TIME` of a savepoint of the query.
         every: Also those that it reads from: all queries of its pipeline; then the point is one of
             the queries that come first, or the tag of a group.
+        exact: With `@TIME`: from the savepoints before it all queries are run on to exactly what
+            belongs to that time. Needs their programs in the settings.
         writers: By query, what builds it, as `package.module:function`; the function takes the
             SparkSession and returns the query's `DataStreamWriter`, not started. Needed of readers
             whose savepoint has not read all that their tables go back to.
@@ -123,14 +126,14 @@ def plan(
     """
     store = store.snapshot()
     options = RollbackOptions(dict(writers or {}), checkpoints, check_source, stopped)
-    command = _command(query, point, options, every=every)
+    command = _command(query, point, options, every=every, exact=exact)
     if journal.unfinished(store.root, query):
         lease.refuse_held(store.root, query)
         if known := journalled.begun(PipelineRollbackPlan, store, query, VERB, command):
             return known
     found = pipeline(store, query)
     rollback_refusals.refuse_unknown_order(found, every=every)
-    cuts = rollback_cut.choose(store, found, point, every=every)
+    cuts = rollback_cut.choose(store, found, point, every=every, exact=exact)
     return make(store, found, cuts, options, command=command)
 
 
@@ -263,7 +266,11 @@ def again(store: Store, plan: PipelineRollbackPlan) -> PipelineRollbackPlan:
     store = store.snapshot()
     found = pipeline(store, plan.query)
     ids = {one.query: str(one.rollback.savepoint_id) for one in plan.members}
-    cuts = rollback_cut.given(store, found, ids)
+    ends = {one.query: one.ends for one in plan.members}
+    cuts = [
+        replace(cut, ends=ends[cut.savepoint.query])
+        for cut in rollback_cut.given(store, found, ids)
+    ]
     made = make(
         store, found, cuts, plan.options, command=plan.command, operation_id=plan.operation_id
     )
@@ -307,7 +314,7 @@ def make(
             stopped=options.stopped or query in paused,
         )
         alone = replace(alone, operation_id=name, command=command, verb=VERB)
-        return PipelineMember(alone, cut.reads, options.writers.get(query))
+        return PipelineMember(alone, cut.reads, options.writers.get(query), cut.ends)
 
     members = tuple(in_parallel(planned, list(cuts)))
     rollback_refusals.refuse_unreachable(members, bindings.complete(store))
@@ -332,8 +339,9 @@ def make(
     )
 
 
-def _command(query: str, point: str, options: RollbackOptions, *, every: bool) -> str:
+def _command(query: str, point: str, options: RollbackOptions, *, every: bool, exact: bool) -> str:
     words = ["savepoints pipeline rollback", query, point, *(["--all"] if every else [])]
+    words += ["--exact"] if exact else []
     for one, reference in sorted(options.writers.items()):
         words += ["--writer", f"{one}={reference}"]
     if options.checkpoints:

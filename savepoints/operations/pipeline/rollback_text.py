@@ -34,6 +34,10 @@ def steps(
         query = cut.savepoint.query
         for what in rollback_cut.described(cut):
             yield Step(f"{query}.followed", f"{query}: {what}")
+    for cut in cuts:
+        query = cut.savepoint.query
+        if cut.ends is not None and (cut.reads or cut.ends != "[]"):
+            yield Step(f"{query}.advanced", f"{query}: {rollback_cut.run_on_text(cut)}")
     yield from named(lambda name: name == "generation_begun")
     yield from (Step("resumed", f"resume the run of {query}") for query in paused)
 

@@ -1,0 +1,127 @@
+"""A rollback of several queries to an exact time: where each ends, and running it there.
+
+Those that come first end with what had arrived by then, as in a rollback of one query. Each of
+their readers ends with everything that its writer has written when that is there; of tables that do
+not go back it reads what was committed before the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+
+from savepoints.checkpoint.logs import table_position
+from savepoints.checkpoint.logs.table_position import TablePosition
+from savepoints.errors import IncompatibleError, UsageError
+from savepoints.io import Location
+from savepoints.model import Savepoint, parse_rfc3339
+from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.operations.rollback import run_to_point, target
+from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.target import AtTime
+from savepoints.plan import Progress
+from savepoints.runtime import table_ends
+from savepoints.sources import delta_versions
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+
+def moment_of(point: str) -> datetime:
+    """Read the time of a point `@TIME`.
+
+    Raises:
+        UsageError: If it is another one.
+    """
+    if not point.startswith("@"):
+        raise UsageError(
+            f"{point!r} is not a time, and --exact goes to an exact time",
+            hint="write @ and a time, for example @2026-11-20T10:00:00Z; or omit --exact",
+        )
+    return parse_rfc3339(point[1:])
+
+
+def start_of(store: Store, query: str, moment: datetime) -> tuple[Savepoint, str]:
+    """Return the savepoint from which a query that comes first is run on, and to where.
+
+    Raises:
+        SavepointNotFoundError: If it has none from before the time.
+        UsageError: If its program is not in the settings.
+    """
+    settings = bindings.complete(store)
+    _require_program(store, query)
+    context = QueryContext.open(store, query, settings)
+    found = target.resolve(context, AtTime(moment))
+    return store.catalog.find(found.savepoint_id, query=query), found.ends or "[]"
+
+
+def elsewhere(
+    store: Store, query: str, going_back: Collection[str], moment: datetime
+) -> dict[str, TablePosition]:
+    """Return where a reader ends in tables that do not go back, by their ids.
+
+    Args:
+        going_back: The tables that do, by URI.
+    """
+    _require_program(store, query)
+    tables = bindings.complete(store).queries[query].tables.values()
+    others = sorted({str(Location.of(one)) for one in tables} - {*going_back})
+    read = [delta_versions.read(uri) for uri in others]
+    return {one.table_id: table_position.after(one.table_id, one.before(moment)) for one in read}
+
+
+def beyond(savepoint: Savepoint, ends: Mapping[str, TablePosition]) -> str:
+    """Say what a savepoint has read beyond some ends; empty for nothing.
+
+    Raises:
+        IncompatibleError: If the query reads a topic, too.
+    """
+    for text in savepoint.cut.offsets:
+        position = table_position.parse(text)
+        if position is None:
+            raise IncompatibleError(
+                f"{savepoint.query} reads a table that goes back and something else, at {text}, so "
+                "it cannot be run on to exactly a time",
+                hint="choose a savepoint or a group instead: savepoints pipeline list "
+                f"{savepoint.query}",
+                query=savepoint.query,
+            )
+        end = ends.get(position.table_id)
+        if end is not None and position.is_beyond(end):
+            return f"has read version {position.version - 1} of table {position.table_id}"
+    return ""
+
+
+def run(
+    member: PipelineMember, store: Store, check: Callable[[], None], progress: Progress
+) -> None:
+    """Run a query on to where it ends, before its generation begins; run again, it goes on."""
+    assert member.ends is not None
+    going, ends = member.rollback, member.ends
+    if (tables := table_ends.parse(ends)) is not None:
+        for uri in sorted({read.table_uri for read in member.reads}):
+            there = delta_versions.read(uri)
+            tables[there.table_id] = table_position.after(there.table_id, there.newest)
+        if not tables:
+            return  # It comes first, and its savepoint is exactly there.
+        ends = table_ends.to_text(tables)
+    settings = bindings.complete(store, generations={member.query: going.generation})
+    run_to_point.to(
+        ends,
+        query=member.query,
+        app=settings.queries[member.query].app,
+        settings=settings,
+        generation=going.generation,
+        checkpoint=Location.of(going.checkpoint),
+        store=store,
+        begun_from=store.manifest(str(going.savepoint_id)).savepoint,
+        check=check,
+        progress=progress,
+    )
+
+
+def _require_program(store: Store, query: str) -> None:
+    settings = bindings.complete(store)
+    bound = settings.queries.get(query)
+    run_to_point.require_possible(
+        query, settings, bound.app if bound else None, rewind_outputs=True
+    )
