@@ -180,7 +180,7 @@ def test_a_promotion_killed_at_each_step_goes_on(
     forked(shop)
 
     for point in PROMOTING:
-        killed_at(monkeypatch, f"{point}", lambda: promoted(shop))
+        killed_at(monkeypatch, f"pipeline promote.{point}", lambda: promoted(shop))
 
     assert not journal.all_unfinished(shop.store.root)
     shop.sell(6)
@@ -196,7 +196,7 @@ def test_a_promotion_killed_and_undone_leaves_the_pipeline_as_it_was(
     forked(shop)
 
     for number, point in enumerate(UNDONE):
-        killed_at(monkeypatch, f"{point}", lambda: promoted(shop))
+        killed_at(monkeypatch, f"pipeline promote.{point}", lambda: promoted(shop))
         if number:
             killed_at(monkeypatch, "pipeline promote.undo_checkpoints", lambda: undo(shop))
         undo(shop)
