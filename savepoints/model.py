@@ -404,6 +404,11 @@ class Generation:
     restore_seconds: float | None = None
     restored_bytes: int | None = None
 
+    @property
+    def is_promoted(self) -> bool:
+        """Whether a fork took over in it, alone or with others."""
+        return self.begun_by in {"promote", "pipeline promote"}
+
 
 def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
     """Turn the frozen values of this module into JSON values."""

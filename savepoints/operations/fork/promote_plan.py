@@ -23,9 +23,6 @@ from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Merge
 
-# The verbs that let a fork take over, alone or with others.
-_PROMOTED = frozenset({VERB, f"pipeline {VERB}"})
-
 
 @dataclass(frozen=True)
 class PromotePlan(Plan):
@@ -129,7 +126,7 @@ def _origin(store: Store, fork: str) -> str:
 def _refuse_done(store: Store, fork: str, live: str) -> None:
     """Refuse to promote again what has taken over and not moved since."""
     now = store.generations.current(live)
-    if now.begun_by not in _PROMOTED or now.begun_from is None:
+    if not now.is_promoted or now.begun_from is None:
         return
     saved = store.catalog.find(now.begun_from)
     batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())

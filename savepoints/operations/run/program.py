@@ -94,7 +94,7 @@ def _refuse_promoted(store: Store, order: Order, app: str) -> None:
     now = store.generations.find_current(query)
     if now is None or since is None or now.generation == since.generation:
         return
-    if now.begun_by == "promote":
+    if now.is_promoted:
         raise UsageError(
             f"a fork took over as generation {now.generation} of {query} after this run was "
             f"started with --app {app}",
