@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from savepoints.local import LocalWorld
+from savepoints.model import rfc3339, utc_now
 from spark_jobs.medallion import truth
 from tests.e2e.late_shop import day
 from tests.e2e.medallion_shop import RIGHT, MedallionShop
@@ -65,6 +67,24 @@ def test_after_a_bug_in_silver_all_is_as_if_there_had_been_none(
     shop.sell(day(12), day(16))
     shop.run()
     assert shop.differing(day(16)) == RIGHT
+
+
+def test_all_are_run_on_to_exactly_a_time_between_two_groups(shop: MedallionShop) -> None:
+    """What bronze has by then arrived in Kafka before; the others follow."""
+    with_a_group(shop)
+    shop.sell(day(8), day(10))
+    moment = utc_now() + timedelta(milliseconds=50)
+    wait_until(lambda: utc_now() > moment, "the clock has gone on")
+    shop.sell(day(10), day(12))
+    run_with_the_bug(shop)
+    assert shop.differing(day(12))["gold"] > 0
+
+    to = f"@{rfc3339(moment)}"
+    shop.json("pipeline", "rollback", "silver", to, "--all", "--exact", "--yes")
+
+    assert shop.differing(day(10)) == RIGHT
+    shop.run()
+    assert shop.differing(day(12)) == RIGHT
 
 
 def test_queries_that_run_are_paused_for_it_and_go_on(shop: MedallionShop) -> None:
