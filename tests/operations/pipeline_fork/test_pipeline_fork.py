@@ -118,6 +118,42 @@ def test_all_of_it_can_be_forked(line: Line) -> None:
     assert line.sources("bronze_fix", SAVED) == (topic(SAVED),)
 
 
+@pytest.mark.parametrize("first", ["bronze", "left"])
+def test_of_several_tables_a_reader_goes_on_in_the_copies_of_those_that_are_forked(
+    local_store: Store, on_local: Location, first: str
+) -> None:
+    """A diamond: the other tables it reads as they are."""
+    line = Line(local_store, on_local)
+    line.add("bronze", topic)
+    line.add("left", line.reads("bronze"))
+    line.add("right", line.reads("bronze"))
+    line.add("gold", line.reads("left"), line.reads("right"), line.reads("bronze"))
+    reads(line, left="bronze", right="bronze")
+    every = {one: line.uri(one) for one in ("left", "right", "bronze")}
+    line.configured["gold"] = line.configured["gold"].model_copy(update={"tables": every})
+    for query in ("gold", "left", "right", "bronze"):
+        line.save(query, "before")
+
+    pipeline_fork.execute(plan(line, first), line.configured_store)
+
+    forked = {"bronze": ("left", "right", "bronze"), "left": ("left",)}[first]
+    wanted = []
+    for table in every:
+        copy = f"{line.uri(table)}_forks/{table}_fix"
+        is_copied = table in forked
+        wanted.append(
+            next_version(str(DeltaTable(copy).metadata().id), 1)
+            if is_copied
+            else line.reads(table)(SAVED)
+        )
+        bound = bindings.complete(line.configured_store).queries["gold_fix"]
+        assert bound.tables[table] == (copy if is_copied else line.uri(table))
+    for batch in (SAVED - 1, SAVED):
+        mine = dict(zip(every, line.sources("gold_fix", batch), strict=True))
+        assert [mine[one] for one in forked] == [wanted[list(every).index(one)] for one in forked]
+    assert list(line.sources("gold_fix", SAVED)) == wanted
+
+
 def test_what_is_going_to_be_done_can_be_read(line: Line) -> None:
     text = str(plan(line))
 
