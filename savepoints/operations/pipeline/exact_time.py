@@ -47,9 +47,8 @@ def start_of(store: Store, query: str, moment: datetime) -> tuple[Savepoint, str
         SavepointNotFoundError: If it has none from before the time.
         UsageError: If its program is not in the settings.
     """
-    settings = bindings.complete(store)
     _require_program(store, query)
-    context = QueryContext.open(store, query, settings)
+    context = QueryContext.open(store, query)
     found = target.resolve(context, AtTime(moment))
     return store.catalog.find(found.savepoint_id, query=query), found.ends or "[]"
 
