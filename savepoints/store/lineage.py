@@ -108,7 +108,6 @@ def batches(
     """Return the batches that made the present, by number, as far as the batch log has them.
 
     Args:
-        known: From `reach`.
         checkpoint: That of the current generation, for batches that nobody has copied yet.
     """
     found: dict[int, Batch] = {}

@@ -16,7 +16,6 @@ def spread(
     """Yield each value that is not a struct, with its path.
 
     Args:
-        row: From JSON.
         columns: Paths at which to stop; a map looks as a struct does.
     """
     for name, value in row.items():

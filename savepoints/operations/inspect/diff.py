@@ -194,7 +194,6 @@ def diff(
     Args:
         before: The first one: id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         after: The second one.
-        query: Only savepoints of this query.
         operator: Compare the state of this operator only.
         sample: How many rows of each difference to give.
         progress: Called with one line for each step.
@@ -236,8 +235,6 @@ def of_catalog(before: Savepoint, after: Savepoint, *, operator: int | None = No
     The contents of an operator are the same when its hashes are, which do not know the order of
     elements within lists.
 
-    Args:
-        operator: Compare this operator only.
     """
     pair = ValueChange(before, after)
     operators = ValueChange(*(_operators(one, operator) for one in (before, after)))

@@ -102,10 +102,8 @@ def drill(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        query: Only savepoints of this query.
         form: From which form; native when the savepoint has it.
         even_broken: Also one that `verify` found broken.
-        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

@@ -82,7 +82,6 @@ def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> 
     """Estimate how long a query needs to catch up with Kafka; it only looks.
 
     Args:
-        query: Its name.
         from_savepoint: Begin from this savepoint instead of where the query is now: id, prefix,
             tag, `latest`, `latest~2` or `@TIME`.
 

@@ -34,9 +34,6 @@ class Located:
 def locate(store: Store, query: str) -> Located:
     """Return where the outputs of a query are now; reads the store alone, and no table.
 
-    Args:
-        query: Name of the query.
-
     Raises:
         QueryNotFoundError: If the store has no query of that name.
     """

@@ -48,7 +48,6 @@ def read_state(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        query: Only savepoints of this query.
         operator: The operator; may be left out when there is one.
         state_store: A store of a join as Spark lays it out, instead of its sides.
         variable: State variable of a `transformWithState`, `timers`, or side of a join, `left` or

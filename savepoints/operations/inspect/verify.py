@@ -114,7 +114,6 @@ def verify(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        query: Only savepoints of this query.
         depth: How deep to look.
         share: Read only a share of the files: `10%` for a random sample, `2/7` for the second of
             seven fixed parts. For `checksums`.

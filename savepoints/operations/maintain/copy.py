@@ -83,7 +83,6 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         destination: Root of the other store; where there is none, one is made.
-        query: Only savepoints of this query.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

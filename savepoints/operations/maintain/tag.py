@@ -49,7 +49,6 @@ def plan(
 
     Args:
         name: Names the savepoint.
-        query: Only savepoints of this query.
         add: Tags to give it.
         remove: Tags to take away; those that it does not have are an error.
         description: A new one; an empty one takes it away.

@@ -80,7 +80,6 @@ def plan(
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the checkpoint directory to be; must not exist.
         app: The program that it is for, `package.module:attribute`.
-        query: Only savepoints of this query.
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
         allow_dropped_state: Whether state that the program has no place for may be left behind.
@@ -92,7 +91,6 @@ def plan(
         owner: The operation that this restore is a part of.
         even_broken: Also one that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
-        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

@@ -63,11 +63,9 @@ def upgrade_check(
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         app: The program, `package.module:attribute`.
-        query: Only savepoints of this query.
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
         sources: Where each source of the program is to go on; then topics are not compared.
-        progress: Called with one line for each step.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

@@ -240,11 +240,7 @@ def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Pro
 def rewind_outputs(
     plan: TransitionPlan, log: Journal, held: Lease, progress: Progress, spark: SparkSession | None
 ) -> dict[str, int]:
-    """Take the outputs back and return the version that the commit of each made.
-
-    Args:
-        spark: From `rewind.session_for`.
-    """
+    """Take the outputs back and return the version that the commit of each made."""
     versions = {}
     for one in plan.outputs:
         # Also when it was recorded: it refuses to finish if others have written since.

@@ -136,7 +136,6 @@ def plan(
     """Find out what a reset would do and refuse what it could not do exactly; writes nothing.
 
     Args:
-        query: The query.
         target: Where to go; a time is where Kafka was then, by the timestamps of its records. The
             earliest is that of the archive, where the query has one.
         state: Begin with nothing, or keep the state of the newest committed batch.

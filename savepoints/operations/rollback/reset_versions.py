@@ -28,7 +28,6 @@ def resolve(
 
     Args:
         target: Of `offset` and `shift`, the number counts versions: the one that is read next.
-        now: Where the sources are.
         allow_data_loss: Begin with the first commit that the log has, where earlier ones are gone.
 
     Raises:

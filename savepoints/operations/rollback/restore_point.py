@@ -76,7 +76,6 @@ def plan(
     Args:
         point: The point.
         to: URI of the checkpoint directory to be; must not exist.
-        query: The query.
         form: Which form to restore from.
         app: What runs the query on, if not the application in the settings.
         even_broken: Also from a savepoint that `verify` found broken.

@@ -125,7 +125,6 @@ def plan(
 
     Args:
         point: Where to; a text is the name of a savepoint.
-        query: Only savepoints of this query.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         form: Which form to restore the state from.
         sources: Where each source of the program goes on, for one that reads another topic or

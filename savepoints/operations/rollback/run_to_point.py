@@ -57,11 +57,7 @@ def to(
     check: Callable[[], None] = lambda: None,
     progress: Progress = silent,
 ) -> None:
-    """Run a checkpoint on to exactly these positions; run again after a crash, it goes on.
-
-    Args:
-        ends: As `ResolvedTarget` has them.
-    """
+    """Run a checkpoint on to exactly these positions; run again after a crash, it goes on."""
     runner = bind(
         query,
         app,
@@ -99,7 +95,6 @@ def bind(
     """Start Spark and bind a program to a restored checkpoint, having compared the two.
 
     Args:
-        app: What runs the query, as `package.module:attribute`.
         begun_from: The savepoint that the generation begins from, where it has not begun yet.
     """
     from savepoints.spark.session import session

@@ -43,7 +43,6 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        query: Only savepoints of this query.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

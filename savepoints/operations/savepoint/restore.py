@@ -131,7 +131,6 @@ def plan(
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the checkpoint directory to be; must not exist.
-        query: Only savepoints of this query.
         form: Which form to restore from. By default native when the savepoint has it and nothing
             changes; otherwise rows are written, from the canonical form or else the native one.
         partitions: Number of state partitions; as they were by default.

@@ -128,11 +128,7 @@ def execute(spark: SparkSession, takeover: Takeover) -> int:
 
 
 def undo(takeover: Takeover, operation_id: str, spark: SparkSession | None = None) -> None:
-    """Bring the live table back, if nobody wrote to it since; not done, nothing happens.
-
-    Args:
-        spark: From `rewind.session_for`.
-    """
+    """Bring the live table back, if nobody wrote to it since; not done, nothing happens."""
     live = takeover.live
     table = batch_version.open_table(live.output.uri)
     if table.transaction_version(takeover.app_id) != takeover.batch_id:

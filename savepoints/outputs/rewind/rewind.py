@@ -174,7 +174,6 @@ def engine_for(
 
     Args:
         version: Where to go back to; None for no rows at all.
-        own_rows: As in `plan`.
         removes: Whether rows may be removed on the way, and not only ids committed.
 
     Raises:
@@ -211,7 +210,6 @@ def execute(rewind: Rewind, operation_id: str, spark: SparkSession | None = None
     Args:
         operation_id: Put into the commit as a transaction id, which is how a repetition after a
             crash finds out that it was done.
-        spark: From `session_for`.
 
     Returns:
         The version that the commit made, or the newest one when it had been made before; of a
@@ -257,9 +255,6 @@ def take_back(
 
 def undo(rewind: Rewind, operation_id: str, spark: SparkSession | None = None) -> int | None:
     """Bring an output back to what it was before a rewind, in one commit.
-
-    Args:
-        spark: From `session_for`.
 
     Returns:
         The version that the commit made; None when there was nothing to undo.

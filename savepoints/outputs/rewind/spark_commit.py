@@ -32,7 +32,6 @@ def require_possible(
 
     Args:
         version: Where to go back to; None for no rows at all.
-        own_rows: As in `rewind.plan`.
     """
     features = writable.only_by_spark(table)
     if own_rows is not None:
