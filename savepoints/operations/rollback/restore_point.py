@@ -93,9 +93,16 @@ def plan(
     context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, point)
     settings = bindings.complete(store, generations={found.query: found.generation})
-    application = None
     if found.ends is not None:
-        application = _application(found, settings, app)
+        availability.require_available(
+            found.offsets,
+            settings.kafka,
+            topics=found.topics,
+            archives=archives_of(settings, found.query),
+        )
+    application = run_to_point.application_of(
+        found.query, found.ends, settings, app, rewind_outputs=True
+    )
     target = str(Location.of(to))
     owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
     if found.is_saved:
@@ -132,20 +139,6 @@ def plan(
         application=application,
         owner=owner,
     )
-
-
-def _application(found: ResolvedTarget, settings: Settings, app: str | None) -> str | None:
-    """Return what runs the query on, having refused what could not be run on exactly."""
-    bound = settings.queries.get(found.query)
-    application = app or (bound.app if bound else None)
-    availability.require_available(
-        found.offsets,
-        settings.kafka,
-        topics=found.topics,
-        archives=archives_of(settings, found.query),
-    )
-    run_to_point.require_possible(found.query, settings, application, rewind_outputs=True)
-    return application
 
 
 def _steps(found: ResolvedTarget, target: str) -> Iterator[Step]:

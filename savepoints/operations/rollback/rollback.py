@@ -202,11 +202,10 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
     binding = _binding(context, found)
     then = bindings.apply(context.store.settings, found.query, binding)
     bound = then.queries.get(found.query)
-    application = asked.application or (bound.app if bound else None)
-    if found.ends is not None:
-        run_to_point.require_possible(
-            found.query, then, application, rewind_outputs=asked.outputs_are == "rewound"
-        )
+    application = run_to_point.application_of(
+        found.query, found.ends, then, asked.application,
+        rewind_outputs=asked.outputs_are == "rewound",
+    )  # fmt: skip
     outputs, told = (
         next_outputs.rewound(context, found, bound)
         if asked.outputs_are == "rewound"
@@ -234,7 +233,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         batch_id=found.batch_id,
         takes=not found.is_saved,
         ends=found.ends,
-        application=application if found.ends is not None else None,
+        application=application,
         outputs_are=asked.outputs_are,
         sources=asked.sources,
     )

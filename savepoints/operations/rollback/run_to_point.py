@@ -22,11 +22,19 @@ from savepoints.sources.combined import availability
 from savepoints.store.root import Store
 
 
-def require_possible(
-    query: str, settings: Settings, application: str | None, *, rewind_outputs: bool
-) -> None:
-    """Refuse what could not be run on exactly."""
-    if query not in settings.queries or application is None:
+def application_of(
+    query: str, ends: str | None, settings: Settings, app: str | None, *, rewind_outputs: bool
+) -> str | None:
+    """Return what runs a query on to these ends, None to stay; refuse what would not be exact.
+
+    Args:
+        app: What runs it, if not the application in the settings.
+    """
+    if ends is None:
+        return None
+    bound = settings.queries.get(query)
+    application = app or (bound.app if bound else None)
+    if bound is None or application is None:
         raise UsageError(
             f"reaching a point between two savepoints means running {query}, which is not in the "
             "settings",
@@ -41,7 +49,8 @@ def require_possible(
             hint="omit --outputs, or choose a savepoint",
             query=query,
         )
-    apps.load_for(query, settings.queries[query].model_copy(update={"app": application}))
+    apps.load_for(query, bound.model_copy(update={"app": application}))
+    return application
 
 
 def to(
