@@ -127,7 +127,7 @@ def plan(
         **context.leaving(present, operation_id),
         verb=VERB,
         steps=(
-            *safety_savepoint.step(present[1], live.checkpoint, present[0]),
+            *safety_savepoint.step(present.safety_id, live.checkpoint, present.batch_id),
             Step("fork_saved", f"save {fork.query} at batch {cut.cut.batch_id}: {savepoint_id}"),
             Step("checkpoint_written", f"restore {savepoint_id} to {checkpoint}"),
             *next_outputs.output_steps(pointed),

@@ -11,6 +11,7 @@ from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint, new_id, utc_now
 from savepoints.operations.rollback import safety_savepoint
+from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.savepoint import history, plan_basis
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -71,26 +72,22 @@ class QueryContext:
             )
         return str(checkpoint_of(self.bound.checkpoints, self.query, self.number))
 
-    def present(self) -> tuple[int | None, str | None]:
+    def present(self) -> Present:
         """Return the batch to save first and the id of its savepoint; see `safety_savepoint`."""
         return safety_savepoint.plan(self.current, self.output_uris, self.settings)
 
-    def leaving(
-        self, present: tuple[int | None, str | None], operation_id: str | None = None
-    ) -> dict[str, Any]:
+    def leaving(self, present: Present, operation_id: str | None = None) -> dict[str, Any]:
         """Return the fields that every `TransitionPlan` of this query has in common.
 
         Args:
-            present: The batch to save first and the id of its savepoint.
             operation_id: For a verb that has written under its id before this is planned.
         """
-        from_batch, safety_id = present
         return {
             "query": self.query,
             "operation_id": operation_id or new_id("op", utc_now()),
-            "safety_id": safety_id,
+            "safety_id": present.safety_id,
             "from_checkpoint": self.current.checkpoint,
-            "from_batch": from_batch,
+            "from_batch": present.batch_id,
             "generation": self.number,
             "output_uris": self.output_uris,
             "basis": plan_basis.read(self.store, self.query),

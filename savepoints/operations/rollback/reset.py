@@ -170,13 +170,12 @@ def plan(
     context = QueryContext.open(store, query)
     now = _present(context)
     assumed = activity.refuse_active(context, stopped=stopped)
-    moves: tuple[Move, ...] = ()
     if now.tables:
         reset_versions.require_whole(target, state, scope, skipped)
-        to_tables = reset_versions.resolve(
+        begin_at = reset_versions.resolve(
             target, now.tables, context.bound, query=query, allow_data_loss=allow_data_loss
         )
-        begin_at = tuple(one.text for one in to_tables)
+        moves: tuple[Move, ...] = ()
     else:
         moves = _moves(target, now, context, scope, skipped, allow_data_loss=allow_data_loss)
         begin_at = _begin_at(now, moves)
@@ -196,12 +195,12 @@ def plan(
         **context.leaving(present),
         verb=VERB,
         steps=(
-            *safety_savepoint.step(present[1], context.current.checkpoint, present[0]),
+            *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(context, now, state, checkpoint, begin_at, rewound),
         ),
         warnings=(*assumed, *notes),
         command=command,
-        savepoint_id=present[1] if state == "keep" else None,
+        savepoint_id=present.safety_id if state == "keep" else None,
         checkpoint=checkpoint,
         outputs=rewound,
         binding=bindings.find(store.root, query, context.current.generation),

@@ -23,8 +23,8 @@ def resolve(
     *,
     query: str,
     allow_data_loss: bool,
-) -> list[TablePosition]:
-    """Find the next position in each table.
+) -> tuple[str, ...]:
+    """Find the next position in each table, as Spark's JSON.
 
     Args:
         target: Of `offset` and `shift`, the number counts versions: the one that is read next.
@@ -42,7 +42,7 @@ def resolve(
             query=query,
             table_id=missing[0],
         )
-    return [_to(target, one, known[one.table_id], allow_data_loss) for one in now]
+    return tuple(_to(target, one, known[one.table_id], allow_data_loss).text for one in now)
 
 
 def require_whole(

@@ -32,6 +32,7 @@ from savepoints.operations.rollback import (
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
 from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import restore
 from savepoints.outputs.rewind.rewind import Rewind
@@ -214,16 +215,16 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
     present = (
         context.present()
         if asked.save_present
-        else (safety_savepoint.newest_batch(context.current.checkpoint), None)
+        else Present(safety_savepoint.newest_batch(context.current.checkpoint), None)
     )
     return RollbackPlan(
         **context.leaving(present),
         verb=VERB,
         steps=(
-            *safety_savepoint.step(present[1], context.current.checkpoint, present[0]),
+            *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(found, form, checkpoint, context.number, outputs),
         ),
-        warnings=(*_warnings(context.current.checkpoint, *present), *told, *notes),
+        warnings=(*_warnings(context.current.checkpoint, present), *told, *notes),
         command=_command(found.words, asked),
         savepoint_id=found.savepoint_id,
         checkpoint=checkpoint,
@@ -384,9 +385,9 @@ def _steps(
     return steps
 
 
-def _warnings(checkpoint: str, from_batch: int | None, safety_id: str | None) -> list[str]:
-    if from_batch is None:
+def _warnings(checkpoint: str, present: Present) -> list[str]:
+    if present.batch_id is None:
         return [f"{checkpoint} has no committed batch, so no safety savepoint is taken"]
-    if safety_id is None:
+    if present.safety_id is None:
         return ["without a safety savepoint, this rollback cannot be undone"]
     return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from savepoints.checkpoint.cut import committed_batches, read_cut
 from savepoints.config.settings import Settings
@@ -16,27 +17,28 @@ from savepoints.store.root import Store
 _UNSAFE = "continue without a safety savepoint (this then cannot be undone): --no-safety-savepoint"
 
 
+class Present(NamedTuple):
+    """The newest committed batch of a query, and the savepoint to be of it; None for nothing."""
+
+    batch_id: int | None
+    safety_id: str | None
+
+
 def newest_batch(checkpoint: str) -> int | None:
     """Return the newest committed batch of a checkpoint, None when it has none."""
     batches = committed_batches(Location.of(checkpoint).list())
     return batches[-1] if batches else None
 
 
-def plan(
-    generation: Generation, outputs: Mapping[str, str], settings: Settings
-) -> tuple[int | None, str | None]:
+def plan(generation: Generation, outputs: Mapping[str, str], settings: Settings) -> Present:
     """Find out whether the present can be saved, before anything is begun.
-
-    Returns:
-        The newest committed batch, and the id of the savepoint to be; None for both when there is
-        nothing to save.
 
     Raises:
         SavepointsError: If there is a present and it cannot be saved.
     """
     batch = newest_batch(generation.checkpoint)
     if batch is None:
-        return None, None
+        return Present(None, None)
     try:
         files = read_cut(Location.of(generation.checkpoint), batch)
         output_versions.outputs_of(
@@ -55,7 +57,7 @@ def plan(
     except SavepointsError as error:
         error.hint = f"{error.hint}; or {_UNSAFE}"
         raise
-    return batch, new_id("sp", utc_now())
+    return Present(batch, new_id("sp", utc_now()))
 
 
 def step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) -> list[Step]:

@@ -29,9 +29,11 @@ def next_version(uri: str, target: Target, *, allow_data_loss: bool = False) -> 
     """Return the version that is read next after a reset of a query that has read three."""
     now = table_position.after(str(DeltaTable(uri).metadata().id), READ)
     bound = QuerySettings(app="m:a", checkpoints="c", tables={"events": uri})
-    (found,) = reset_versions.resolve(
+    (text,) = reset_versions.resolve(
         target, [now], bound, query="q", allow_data_loss=allow_data_loss
     )
+    found = table_position.parse(text)
+    assert found is not None
     assert found == table_position.after(now.table_id, found.version - 1)
     return found.version
 
