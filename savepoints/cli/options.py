@@ -310,6 +310,31 @@ stopped_said = click.option(
 )
 
 
+# Of commands that write tables for forks, compare queries, or take their tables by name.
+isolated = click.option(
+    "--outputs",
+    "way",
+    type=click.Choice(["copy", "clone"]),
+    default="copy",
+    help="copy: tables with files of their own; clone: shallow clones, which VACUUM on the "
+    "original breaks.",
+)
+rows_shown = click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    default=10,
+    metavar="ROWS",
+    help="How many changed, missing and extra rows to show for each output.",
+)
+tables_written = click.option(
+    "--table",
+    "tables",
+    metavar="NAME=URI",
+    multiple=True,
+    help="A Delta table that the query writes; may be repeated.",
+)
+
+
 def of_query(function: Function) -> Function:
     """Add `--query` and `--any-line`, which narrow and widen what a savepoint's name can mean."""
     any_line = click.option(

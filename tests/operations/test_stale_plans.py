@@ -201,7 +201,7 @@ def test_trap_a_generation_is_never_two_directories(query: Query) -> None:
     first = generations.current("totals")
     assert generations.begin("totals", 1, Location.of(first.checkpoint), by="run") == first
 
-    with pytest.raises(StalePlanError, match="generation 1 of totals is"):
+    with pytest.raises(StalePlanError, match="generation 1 of totals, begun by run, has"):
         generations.begin("totals", 1, query.place / "other", by="rollback")
 
     assert generations.all("totals") == [first]

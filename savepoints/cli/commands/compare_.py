@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, mutating
+from savepoints.cli.options import Consent, Invocation, common, mutating, rows_shown
 from savepoints.cli.output import SCHEMA_VERSION
 from savepoints.errors import PartlyDoneError, UsageError
 
@@ -82,13 +82,7 @@ def _metrics(
     metavar="FILE.html",
     help="Also write an HTML report.",
 )
-@click.option(
-    "--sample",
-    type=click.IntRange(min=0),
-    default=10,
-    metavar="ROWS",
-    help="How many changed, missing and extra rows to show for each output.",
-)
+@rows_shown
 @click.option("--no-state", is_flag=True, help="Do not compare the state.")
 @mutating
 @common

@@ -5,7 +5,15 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, mutating, pair, saved_forms
+from savepoints.cli.options import (
+    Consent,
+    Invocation,
+    common,
+    mutating,
+    pair,
+    saved_forms,
+    tables_written,
+)
 from savepoints.cli.render import savepoint_text
 from savepoints.errors import PartlyDoneError
 from savepoints.model import BOTH, Form
@@ -17,13 +25,7 @@ from savepoints.model import BOTH, Form
     "--checkpoint", metavar="URI", help="Checkpoint directory of a query that your own driver runs."
 )
 @click.option("--name", help="With --checkpoint: name to give the query.")
-@click.option(
-    "--table",
-    "tables",
-    metavar="NAME=URI",
-    multiple=True,
-    help="A Delta table that the query writes; may be repeated.",
-)
+@tables_written
 @click.option(
     "--outputs",
     type=click.Choice(["known", "none"]),

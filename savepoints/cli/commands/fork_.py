@@ -12,6 +12,7 @@ from savepoints.cli.options import (
     Invocation,
     broken_too,
     common,
+    isolated,
     mutating,
     of_query,
     pair,
@@ -30,14 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--app", metavar="MODULE:ATTR", help="Application for the forks; the original's by default."
 )
-@click.option(
-    "--outputs",
-    "way",
-    type=click.Choice(["copy", "clone"]),
-    default="copy",
-    help="copy: tables with files of their own; clone: shallow clones, which VACUUM on the "
-    "original breaks.",
-)
+@isolated
 @click.option("--checkpoints", metavar="URI", help="Root directory of the forks' checkpoints.")
 @click.option(
     "--table",

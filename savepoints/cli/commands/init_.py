@@ -6,20 +6,14 @@ from pathlib import Path
 
 import click
 
-from savepoints.cli.options import Invocation, common, pair
+from savepoints.cli.options import Invocation, common, pair, tables_written
 from savepoints.errors import TargetExistsError
 
 
 @click.command("init")
 @click.argument("checkpoint", required=False)
 @click.option("--query", help="Name of the query; the directory's name by default.")
-@click.option(
-    "--table",
-    "tables",
-    metavar="NAME=URI",
-    multiple=True,
-    help="A Delta table that the query writes; may be repeated.",
-)
+@tables_written
 @click.option(
     "--file",
     type=click.Path(path_type=Path),

@@ -12,8 +12,10 @@ from savepoints.cli.options import (
     Invocation,
     common,
     duration,
+    isolated,
     mutating,
     pausing_the_run,
+    rows_shown,
     saved_forms,
     stopped_said,
 )
@@ -315,14 +317,7 @@ def rollback(
     callback=_of_queries,
     help="Application of the fork of QUERY; the original's by default; may be repeated.",
 )
-@click.option(
-    "--outputs",
-    "way",
-    type=click.Choice(["copy", "clone"]),
-    default="copy",
-    help="copy: tables with files of their own; clone: shallow clones, which VACUUM on the "
-    "original breaks.",
-)
+@isolated
 @click.option("--checkpoints", metavar="URI", help="Root directory of the forks' checkpoints.")
 @click.option(
     "--no-source-check",
@@ -385,13 +380,7 @@ def fork(
     metavar="END",
     help="Where what both versions read ends: latest, or an RFC 3339 time.",
 )
-@click.option(
-    "--sample",
-    type=click.IntRange(min=0),
-    default=10,
-    metavar="ROWS",
-    help="How many changed, missing and extra rows to show for each output.",
-)
+@rows_shown
 @click.option("--no-state", is_flag=True, help="Do not compare the state.")
 @mutating
 @common
