@@ -35,6 +35,7 @@ SavepointsError                      1   root; never raised itself
 │   ├── ProviderError                    state that the other provider cannot hold
 │   ├── FileSinkError                    a file sink whose log cannot go there
 │   ├── LateBatchError                   a late batch has rows that cannot be merged
+│   ├── SeedRowsError                    given rows cannot be the state of a program
 │   ├── SeveralRowsError                 a replay wrote one key twice in one batch
 │   ├── LayoutChangedError               columns of the state changed places or names
 │   └── PrivateApiError                  this Spark's private API differs
@@ -243,6 +244,10 @@ class FileSinkError(IncompatibleError):
 
 class LateBatchError(IncompatibleError):
     """Rows of a late batch cannot be merged; the message counts them by reason."""
+
+
+class SeedRowsError(IncompatibleError):
+    """Given rows cannot be the state of a program; the message counts them by reason."""
 
 
 class SeveralRowsError(IncompatibleError):

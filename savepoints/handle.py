@@ -13,6 +13,8 @@ from functools import partial
 
 from savepoints.bound_plan import BoundPlan, Context, calls, calls_about, named, plans, plans_about
 from savepoints.model import Form, Generation, Savepoint
+from savepoints.operations.begin import bootstrap as _bootstrap
+from savepoints.operations.begin import seed as _seed
 from savepoints.operations.cascade import cascade as _cascade
 from savepoints.operations.cascade.cascade import Downstream, MergedThrough
 from savepoints.operations.check import check as _check
@@ -300,6 +302,7 @@ class Query:
         plan = made if isinstance(made, MergePlan) else made.plan
         return BoundPlan(plan, self.store, execute)
 
+    bootstrap = plans_about(_bootstrap.plan, _bootstrap.execute)
     create = plans(_create.plan, _create.execute)
     estimate = calls_about(_estimate.estimate)
     expire = plans(_expire.plan, _expire.execute)
@@ -324,6 +327,7 @@ class Query:
     resume = calls_about(_pause.resume)
     rollback = plans(_rollback.plan, _rollback.execute)
     run = calls_about(_run.run)
+    seed = plans_about(_seed.plan, _seed.execute)
     topology = calls(_topology.topology)
     verify = calls(_verify.verify_all)
 

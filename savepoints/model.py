@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 SavepointState = Literal["complete", "broken", "expired"]
 # By the user, on schedule, before a verb changes the query, at the end of a run, by a verb.
-SavepointKind = Literal["manual", "periodic", "safety", "final", "merge", "edit", "fork"]
+SavepointKind = Literal["manual", "periodic", "safety", "final", "merge", "edit", "fork", "seed"]
 Form = Literal["native", "canonical"]
 Provider = Literal["rocksdb", "hdfs"]
 GenerationStatus = Literal["current", "ended"]

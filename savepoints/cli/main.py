@@ -27,7 +27,7 @@ _COMMANDS = Path(__file__).parent / "commands"
 # Modules are imported only when their command is called, so that --help answers at once.
 _SECTIONS: dict[str, tuple[str, ...]] = {
     "Everyday": ("run", "create", "list", "show", "verify", "rollback", "restore", "check"),
-    "Run": ("pause", "resume", "estimate", "locate", "topology"),
+    "Run": ("pause", "resume", "bootstrap", "seed", "estimate", "locate", "topology"),
     "Experiment": ("fork", "compare", "promote"),
     "Late data and repair": ("late", "merge", "reset", "edit", "undo", "operations"),
     "State": ("state", "diff", "export"),

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
+from savepoints.operations.begin import bootstrap, seed
+from savepoints.operations.begin.bootstrap import Bootstrapped, BootstrapPlan
+from savepoints.operations.begin.seed import Seeded, SeedPlan
 from savepoints.operations.cascade import carry_out as cascade
 from savepoints.operations.cascade import cascade_plan
 from savepoints.operations.cascade.cascade_plan import CascadePlan
@@ -41,7 +44,16 @@ from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
 # What is told of an operation that was finished.
-Done: TypeAlias = Moved | Forked | Appended | PipelineRolledBack | PipelineForked | PipelinePromoted
+Done: TypeAlias = (
+    Moved
+    | Forked
+    | Appended
+    | PipelineRolledBack
+    | PipelineForked
+    | PipelinePromoted
+    | Seeded
+    | Bootstrapped
+)
 
 
 class _Verb(NamedTuple):
@@ -53,6 +65,8 @@ class _Verb(NamedTuple):
 
 
 _VERBS = {
+    bootstrap.VERB: _Verb(BootstrapPlan, bootstrap.execute, bootstrap.undo),
+    seed.VERB: _Verb(SeedPlan, seed.execute, seed.undo),
     cascade_plan.VERB: _Verb(CascadePlan, cascade.finish, cascade.undo),
     fork.VERB: _Verb(ForkPlan, fork.execute, fork.undo),
     merge_plan.APPEND: _Verb(
@@ -97,6 +111,10 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     begun = plan(store, operation_id)
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
+    if isinstance(begun, SeedPlan):
+        return seed.undo_plan(begun)
+    if isinstance(begun, BootstrapPlan):
+        return bootstrap.undo_plan(begun)
     if isinstance(begun, AppendingPlan):
         append.refuse_undo(begun)
     if isinstance(begun, PipelineForkPlan):

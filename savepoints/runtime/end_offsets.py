@@ -3,7 +3,7 @@
 - `latest`: what Kafka has when the run begins.
 - a time: every record whose timestamp in Kafka lies before it (`offsetsForTimes`: up to the first
   one at or after it), as far as it has arrived when the run begins.
-- a JSON file in Spark's form: `{"topic": {"0": 12}}`, next-to-read offsets.
+- a JSON file in Spark's form: `{"topic": {"0": 12}}`, next-to-read offsets; or this text itself.
 - a savepoint: where its cut was, matched by topic.
 """
 
@@ -40,7 +40,7 @@ def resolve(
     """Return where a run ends.
 
     Args:
-        until: `latest`, a time, the path of a file, or the name of a savepoint.
+        until: `latest`, a time, the path of a file, JSON, or the name of a savepoint.
 
     Returns:
         For every topic the next-to-read offset of its partitions. Whether they can be reached is
@@ -53,6 +53,8 @@ def resolve(
         return offsets.ends(ranges)
     if _DATE.match(until):
         return _at(until, list(ranges), settings, archives)
+    if until.lstrip().startswith("{"):
+        return _complete(parse_offsets(until), "the JSON of the offsets", ranges)
     if until.endswith(".json") or Path(until).is_file():
         return _of_file(Path(until), ranges)
     savepoint = store.catalog.find(until, query=query)
@@ -78,7 +80,11 @@ def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
         raise UsageError(
             f"the offsets in {path} cannot be read: {error}", hint="check the path of the file"
         ) from None
-    found = parse_offsets(text)
+    return _complete(parse_offsets(text), str(path), ranges)
+
+
+def _complete(found: KafkaOffsets, where: str, ranges: Ranges) -> KafkaOffsets:
+    """Refuse offsets that leave out a partition, or name topics that are not read."""
     missing = [
         f"{topic} partition {part} (Kafka has {one.earliest} to {one.end})"
         for topic, parts in ranges.items()
@@ -87,13 +93,13 @@ def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
     ]
     if missing:
         raise UsageError(
-            f"{path} lacks {', '.join(missing)}",
+            f"{where} lacks {', '.join(missing)}",
             hint="give an offset for every partition; to read nothing from one, give the query's "
             "current offset",
         )
     if unknown := sorted(found.keys() - ranges.keys()):
         raise UsageError(
-            f"{path} names {', '.join(unknown)}, which the query does not read",
+            f"{where} names {', '.join(unknown)}, which the query does not read",
             hint=f"the query reads {', '.join(ranges)}; see [queries.NAME.topics] in the settings",
         )
     return found

@@ -46,7 +46,7 @@ def resolve(
                 hint="choose a time in the past, or use --until latest",
             )
         return {one.table_id: _after(one, one.before(moment)) for one in tables}
-    if until.endswith(".json"):
+    if until.endswith(".json") or until.lstrip().startswith("{"):
         raise UsageError(
             f"{query} reads {_listed(tables)}, but an offsets file is for Kafka topics",
             hint="use --until latest, --until version:N, a time, or a savepoint",

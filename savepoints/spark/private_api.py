@@ -5,6 +5,7 @@
 | `StreamExecution.sink` | the table of a query that nobody named | 3.5 to 4.2 | name it |
 | `StreamExecution.resolvedCheckpointRoot` | `attach` without `checkpoint=` | 3.5 to 4.2 | give it |
 | `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
+| the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
 | `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
@@ -58,6 +59,11 @@ def execution(query: StreamingQuery) -> JavaObject:
 def executed_plan(query: StreamingQuery) -> JavaObject:
     """Return the physical plan of a query's last batch."""
     return execution(query).lastExecution().executedPlan()
+
+
+def result_schema(query: StreamingQuery) -> str:
+    """Return the columns that a query writes, as JSON of their type, by its last batch."""
+    return str(execution(query).lastExecution().analyzed().schema().json())
 
 
 def analyzed_plan(frame: DataFrame) -> JavaObject:

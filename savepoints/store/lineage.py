@@ -20,7 +20,7 @@ from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Ancestry, Merge
 
 # Generations that begin with nothing but events, or with a savepoint as it was taken.
-_PLAIN = frozenset({"run", "rollback", "merge", "restore"})
+_PLAIN = frozenset({"run", "rollback", "merge", "restore", "bootstrap"})
 
 
 @dataclass(frozen=True)

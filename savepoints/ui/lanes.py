@@ -11,7 +11,9 @@ from savepoints.store.tables import living_line
 from savepoints.ui.facts import StoreFacts
 
 # What begins a generation without another one having stopped for it.
-_FRESH = frozenset({"run", "create", "attach", "fork", "pipeline fork"})
+_FRESH = frozenset(
+    {"run", "create", "attach", "fork", "pipeline fork", "seed", "bootstrap"}
+)
 
 
 @dataclass(frozen=True)

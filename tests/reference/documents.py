@@ -8,6 +8,8 @@ from typing import Any
 from savepoints.checkpoint.evolution.upgrade import Upgrade
 from savepoints.config.effective import Effective
 from savepoints.model import Savepoint
+from savepoints.operations.begin.bootstrap import Bootstrapped, BootstrapPlan
+from savepoints.operations.begin.seed import Seeded, SeedPlan
 from savepoints.operations.cascade.cascade import Cascaded
 from savepoints.operations.check.check import Health
 from savepoints.operations.fork.compare import ComparePlan
@@ -209,6 +211,14 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"forked": (list[Forked], "What was made, in the order of the names.")}),
         planned(ForksPlan),
     ),
+    "bootstrap": (
+        Document({"bootstrapped": (Bootstrapped, "What was done.")}),
+        planned(BootstrapPlan),
+    ),
+    "seed": (
+        Document({"seeded": (Seeded, "What was done.")}),
+        planned(SeedPlan),
+    ),
     "compare": (
         Document({"comparison": (Comparison, "What was found; numbers are exact.")}),
         planned(ComparePlan),
@@ -263,6 +273,8 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
             "For a pipeline's promotion",
         ),
         Document({"forked": (Forked, "What was made.")}, "For a fork"),
+        Document({"bootstrapped": (Bootstrapped, "What was done.")}, "For a bootstrap"),
+        Document({"seeded": (Seeded, "What was done.")}, "For a seed"),
         Document({"promoted": (Moved, "What was done.")}, "For a promotion"),
         Document({"merged": (Moved, "What was done.")}, "For a merge"),
         Document({"appended": (Appended, "What was done.")}, "For a merge with `append`"),
@@ -272,6 +284,8 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         planned(PipelinePromotionPlan, "For a pipeline's promotion, when nothing was done"),
         planned(ForkPlan, "For a fork, when nothing was done"),
         planned(AppendingPlan, "For a merge with `append`, when nothing was done"),
+        planned(BootstrapPlan, "For a bootstrap, when nothing was done"),
+        planned(SeedPlan, "For a seed, when nothing was done"),
     ),
     "operations undo": (_OPERATION, planned(Plan)),
     "rename": (

@@ -54,6 +54,12 @@ def new(next_watermark_ms: int) -> bytes:
     return versioned.join("v1", {"nextBatchWatermarkMs": next_watermark_ms})
 
 
+def with_watermark(data: bytes, name: str, next_watermark_ms: int) -> bytes:
+    """Return the file with another watermark for the next batch; the rest is unchanged."""
+    version, content = _content(data, name)
+    return versioned.join(version, {**content, "nextBatchWatermarkMs": next_watermark_ms})
+
+
 def with_state_ids(data: bytes, name: str, ids: StateIds) -> bytes:
     """Return the file with the ids of rewritten state stores; the rest is unchanged.
 

@@ -11,6 +11,8 @@ from savepoints.model import to_json
 
 # How the commands of the verbs name their results.
 _RESULTS = {
+    "bootstrap": "bootstrapped",
+    "seed": "seeded",
     "append": "appended",
     "fork": "forked",
     "merge": "merged",

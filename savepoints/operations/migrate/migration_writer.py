@@ -129,20 +129,22 @@ def _of_a_row(error: SavepointsError) -> SavepointsError:
 
 def operators_of(savepoint: Savepoint, compared: ProgramComparison) -> tuple[OperatorState, ...]:
     """Describe the operators of the program as a savepoint would have them."""
+    partitions = savepoint.cut.partitions or 1
+    return tuple(state_of(one, partitions) for one in compared.program.operators)
 
-    def state(one: OperatorShape) -> OperatorState:
-        schemas = [schema for each in one.stores.values() for schema in each]
-        return OperatorState(
-            one.operator_id,
-            one.name,
-            tuple(sorted(one.stores)),
-            1 if one.is_keyless else savepoint.cut.partitions or 1,
-            native_only=one.native_only,
-            keyless=one.is_keyless,
-            column_families=any(schema.key_encoder is not None for schema in schemas),
-        )
 
-    return tuple(state(one) for one in compared.program.operators)
+def state_of(one: OperatorShape, partitions: int) -> OperatorState:
+    """Describe an operator of a program as a savepoint with so many state partitions would."""
+    schemas = [schema for each in one.stores.values() for schema in each]
+    return OperatorState(
+        one.operator_id,
+        one.name,
+        tuple(sorted(one.stores)),
+        1 if one.is_keyless else partitions,
+        native_only=one.native_only,
+        keyless=one.is_keyless,
+        column_families=any(schema.key_encoder is not None for schema in schemas),
+    )
 
 
 def copied_files(stored: Manifest, operators: Sequence[OperatorState]) -> list[StoredFile]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.evolution import program_layout
 from savepoints.checkpoint.evolution.operator_pairs import Functions
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
+from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.offset_log import (
     CHECKPOINT_FORMAT_KEY,
     PARTITIONS_KEY,
@@ -23,6 +25,9 @@ from savepoints.runtime import app as apps
 from savepoints.runtime.app import App, KeyMigration, ValueMigration
 from savepoints.runtime.runner import EMPTY, run_on_nothing
 from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SCHEMA = re.compile(r"^state/\d+/(?:0/(?:[^/_][^/]*/)?_metadata/schema|_stateSchema/.+)$")
 # The log of what a source of files has read, and how the input stands in it.
@@ -67,6 +72,28 @@ class NewProgram:
         return Functions(frozenset(self.values), merging)
 
 
+@dataclass(frozen=True)
+class EmptyRun:
+    """What a batch without events left of a program.
+
+    Attributes:
+        files: Metadata and schemas of its state, by path in a checkpoint.
+        inputs: Its inputs, in the order of Spark's sources.
+        offsets: The file of the offset log, which has the settings of the query.
+        commit: The file of the commit log.
+        delays_ms: The delays of its event-time watermarks, in milliseconds.
+        result: The columns that it writes, as Spark's JSON of their type.
+    """
+
+    operators: tuple[OperatorShape, ...]
+    files: Mapping[str, bytes]
+    inputs: tuple[str, ...]
+    offsets: bytes
+    commit: bytes
+    delays_ms: tuple[int, ...]
+    result: str
+
+
 def find_out(
     store: Store,
     savepoint: Savepoint,
@@ -77,7 +104,6 @@ def find_out(
 ) -> NewProgram:
     """Run a program on empty inputs, with the settings that a restored query will have."""
     from savepoints.spark.session import session
-    from savepoints.state.plan import initial_buffers
     from savepoints.state.storage import read as storage_read
 
     app = apps.load(reference)
@@ -92,9 +118,29 @@ def find_out(
     for key, value in conf.items():
         own.conf.set(key, value)
     own.conf.set(CHECKPOINT_FORMAT_KEY, str(savepoint.cut.checkpoint_format))
+    found = run_empty(own, store, app)
+    bound = settings.queries.get(app.name)
+    named = bound.topics if bound else {}
+    topics = tuple(
+        named.get(name, app.kafka_input(name).topic)
+        for name in found.inputs
+        if name not in app.table_inputs
+    )
+    return NewProgram(reference, app, found.operators, found.files, topics, notes)
+
+
+def run_empty(own: SparkSession, store: Store, app: App) -> EmptyRun:
+    """Run a program once on empty inputs, in a session that has the settings of the query."""
+    from savepoints.spark import private_api
+    from savepoints.state.plan import initial_buffers, watermarks
+
     with store.scratch() as scratch:
-        begins = initial_buffers.buffers_by_operator(run_on_nothing(own, app, scratch))
+        query = run_on_nothing(own, app, scratch)
+        begins = initial_buffers.buffers_by_operator(query)
+        delays, result = watermarks.delays_ms(query), private_api.result_schema(query)
         made = scratch / "checkpoint"
+        offsets, commit = made.get("offsets/0"), made.get("commits/0")
+        conf = offset_log.parse(offsets, "offsets/0").conf
         found = program_layout.read(made, conf)
         paths = [
             info.path
@@ -102,16 +148,9 @@ def find_out(
             if is_metadata(info.path) or _SCHEMA.match(info.path)
         ]
         files = dict(zip(paths, in_parallel(made.get, paths), strict=True))
-        read = inputs_in_order(made)
-    bound = settings.queries.get(app.name)
-    named = bound.topics if bound else {}
-    topics = tuple(
-        named.get(name, app.kafka_input(name).topic)
-        for name in read
-        if name not in app.table_inputs
-    )
+        inputs = tuple(inputs_in_order(made))
     operators = tuple(replace(one, starts=begins.get(one.operator_id)) for one in found)
-    return NewProgram(reference, app, operators, files, topics, notes)
+    return EmptyRun(operators, files, inputs, offsets, commit, delays, result)
 
 
 def inputs_in_order(checkpoint: Location) -> list[str]:

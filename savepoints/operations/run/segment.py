@@ -22,13 +22,12 @@ from savepoints.operations.run import recover as recovery
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.program import Order, Program, resolve
 from savepoints.operations.run.supervisor import Segment, Supervisor
-from savepoints.runtime import archive_first, compatibility, end_offsets, table_ends
+from savepoints.runtime import archive_first, compatibility, run_ends
 from savepoints.runtime.archive_of import runner_of
 from savepoints.runtime.bounded import KafkaEnd, Limits
 from savepoints.runtime.bounded_tables import TableEnd
 from savepoints.runtime.runner import Ended, Ran, Runner
 from savepoints.runtime.ticker import Ticker
-from savepoints.sources import delta_versions
 from savepoints.store.batch_log import Recorder
 from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
@@ -140,16 +139,7 @@ def _kafka_end(program: Program) -> KafkaEnd | None:
     order, inputs = program.order, program.inputs
     if order.until is None and order.max_records is None:
         return None
-    found = inputs.ranges()
-    ends = end_offsets.resolve(
-        order.store,
-        order.until or "latest",
-        query=order.query,
-        ranges=found,
-        settings=inputs.kafka,
-        archives=inputs.archives,
-    )
-    return KafkaEnd(ends, found)
+    return run_ends.of_topics(order.store, inputs, order.until or "latest")
 
 
 def _table_end(program: Program) -> TableEnd | None:
@@ -168,18 +158,7 @@ def _table_end(program: Program) -> TableEnd | None:
         )
     if order.until == "latest":
         return None
-    if len(inputs.app.table_inputs) < len(inputs.app.inputs):
-        raise UsageError(
-            f"{order.query} reads a table and a topic, so it cannot end at a version, at offsets, "
-            "at a time or at a savepoint: that works for queries that read only tables, or only "
-            "topics",
-            hint=f"savepoints run {order.query} --until latest",
-            query=order.query,
-        )
-    uris = sorted({inputs.table(name) for name in inputs.app.table_inputs})
-    tables = [delta_versions.read(uri) for uri in uris]
-    ends = table_ends.resolve(order.store, order.until, query=order.query, tables=tables)
-    return TableEnd(ends, tables)
+    return run_ends.of_tables(order.store, inputs, order.until)
 
 
 def _is_restored(program: Program, generation: Generation, *, is_bounded: bool) -> bool:

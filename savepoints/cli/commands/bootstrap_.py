@@ -1,0 +1,101 @@
+"""Begin a query with what its program makes of the events before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from savepoints.cli.names import query_names
+from savepoints.cli.options import Consent, Invocation, common, mutating, saved_forms
+from savepoints.model import Form
+
+if TYPE_CHECKING:
+    from savepoints.operations.begin.bootstrap import Outputs
+
+
+@click.command("bootstrap")
+@click.argument("query", shell_complete=query_names)
+@click.option(
+    "--until",
+    required=True,
+    metavar="END",
+    help="Go on there: a time, latest, offsets as JSON or in a file, or version:N of a table that "
+    "the query reads.",
+)
+@click.option(
+    "--batch-records",
+    type=int,
+    metavar="N",
+    help="Most records of a source in a batch, instead of max_offsets_per_trigger. Refused if the "
+    "result would not be that of streaming.",
+)
+@click.option(
+    "--outputs",
+    type=click.Choice(["write", "none"]),
+    default="write",
+    help="write: to the query's own tables, which must have no rows yet; none: leave them as they "
+    "are, because they already have what the query would write.",
+)
+@saved_forms("native", help="Form of the savepoint of where the query begins.")
+@mutating
+@common
+def command(
+    call: Invocation,
+    query: str,
+    until: str,
+    batch_records: int | None,
+    outputs: Outputs,
+    forms: tuple[Form, ...],
+    *,
+    consent: Consent,
+) -> None:
+    """Begin QUERY with everything that its program makes of the events up to a point.
+
+    The program is run from the first event on, over archive and Kafka or over the tables that it
+    reads, in planned batches that end exactly there. Then generation 1 begins, with a savepoint
+    of where it begins, and `savepoints run` continues with the next record.
+
+    Larger batches are faster. They are refused for programs whose functions would notice, and if a
+    stream would have dropped late events that larger batches count.
+
+    QUERY must be in the settings and must not have run yet. If interrupted, run the command again
+    to resume.
+
+    \b
+    Examples:
+      savepoints bootstrap order_totals --until 2026-11-20T00:00:00Z --dry-run
+      savepoints bootstrap order_totals --until latest --batch-records 5000000 --yes
+      savepoints bootstrap order_lines --until version:12 --yes
+      savepoints bootstrap order_totals --until ends.json --outputs none --yes
+    """
+    from savepoints.operations.begin import bootstrap
+
+    plan = bootstrap.plan(
+        call.store,
+        query,
+        until=until,
+        batch_records=batch_records,
+        outputs=outputs,
+        forms=forms,
+        progress=call.output.progress,
+    )
+    if plan.resumed:
+        call.output.progress(f"resuming the interrupted bootstrap {plan.operation_id}")
+    if not call.confirm(plan, consent):
+        return
+    done = bootstrap.execute(plan, call.store, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(bootstrapped=done)
+        return
+    read = "" if done.records is None else f", {done.records} records"
+    call.output.pairs(
+        [
+            ("bootstrapped", f"{done.query}, generation {done.generation}"),
+            ("savepoint", done.savepoint_id or ""),
+            ("checkpoint", done.checkpoint),
+            ("ran", f"{done.batches} batches{read}, {done.seconds:.2f} s"),
+            ("goes on at", done.ends),
+            ("next", f"savepoints run {done.query}"),
+        ]
+    )

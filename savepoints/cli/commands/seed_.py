@@ -1,0 +1,114 @@
+"""Begin a query with rows of state that were computed elsewhere."""
+
+from __future__ import annotations
+
+import click
+
+from savepoints.cli.names import query_names
+from savepoints.cli.options import (
+    Consent,
+    Invocation,
+    common,
+    mutating,
+    saved_forms,
+)
+from savepoints.errors import UsageError
+from savepoints.model import Form, parse_rfc3339
+from savepoints.texts import bytes_text
+
+
+@click.command("seed")
+@click.argument("query", shell_complete=query_names)
+@click.option(
+    "--from",
+    "places",
+    multiple=True,
+    required=True,
+    metavar="[NAME=]TABLE",
+    help="Delta table or Parquet files with the rows of a state; none for no rows. May be "
+    "repeated, with the name of the state: 0.left, or left where that is clear.",
+)
+@click.option("--offsets", metavar="JSON|FILE", help='Go on there: {"topic": {"0": 12}}.')
+@click.option(
+    "--until",
+    metavar="END",
+    help="Go on there: a time, latest, or version:N of a table that the query reads.",
+)
+@click.option(
+    "--watermark",
+    metavar="TIME",
+    help="The watermark to go on with, if the query has one.",
+)
+@saved_forms("native", help="Form of the savepoint of where the query begins.")
+@mutating
+@common
+def command(
+    call: Invocation,
+    query: str,
+    places: tuple[str, ...],
+    offsets: str | None,
+    until: str | None,
+    watermark: str | None,
+    forms: tuple[Form, ...],
+    *,
+    consent: Consent,
+) -> None:
+    """Begin QUERY with rows of state, so that a new query does not begin with nothing.
+
+    The rows are what the program would have kept: in the columns in which `savepoints state` shows
+    the state of the query. --dry-run, or a wrong table, lists the columns that are needed. Types,
+    nulls and keys that occur twice are checked first, and nothing is written if anything is wrong.
+    Then generation 1 begins at the given offsets, with a savepoint of where it begins.
+
+    QUERY must be in the settings and must not have run yet. Its outputs are not written. If
+    interrupted, run the command again to resume.
+
+    \b
+    Examples:
+      savepoints seed order_totals --from s3://lake/totals --until 2026-11-20T00:00:00Z --dry-run
+      savepoints seed order_totals --from s3://lake/totals --offsets ends.json --yes
+      savepoints seed hourly --from s3://lake/hours --until 2026-11-20T00:00:00Z \\
+          --watermark 2026-11-19T23:50:00Z --yes
+      savepoints seed visits --from total=s3://lake/total --from timers=none --until latest --yes
+    """
+    from savepoints.operations.begin import seed
+    from savepoints.operations.begin.given_tables import parse
+
+    if (offsets is None) == (until is None):
+        raise UsageError(
+            "say up to where the rows were computed, which is where the query goes on",
+            hint="either --offsets JSON, or --until TIME",
+        )
+    plan = seed.plan(
+        call.store,
+        query,
+        [parse(text) for text in places],
+        until=offsets or until or "",
+        watermark=parse_rfc3339(watermark) if watermark else None,
+        forms=forms,
+        progress=call.output.progress,
+    )
+    if call.output.format != "json":
+        rows = {one.name: str(one.rows) for one in plan.tables}
+        call.output.table(
+            ("state", "rows", "columns"),
+            ((name, rows[name], ", ".join(one)) for name, one in plan.columns.items()),
+        )
+    if plan.resumed:
+        call.output.progress(f"resuming the interrupted seed {plan.operation_id}")
+    if not call.confirm(plan, consent):
+        return
+    done = seed.execute(plan, call.store, progress=call.output.progress)
+    if call.output.format == "json":
+        call.output.document(seeded=done)
+        return
+    call.output.pairs(
+        [
+            ("seeded", f"{done.query}, generation {done.generation}, {done.rows} rows of state"),
+            ("savepoint", done.savepoint_id or ""),
+            ("checkpoint", done.checkpoint),
+            ("next batch", f"batch {done.batch_id + 1}"),
+            ("took", f"{done.seconds:.2f} s, {bytes_text(done.bytes_written)} written"),
+            ("next", f"savepoints run {done.query}"),
+        ]
+    )

@@ -1,0 +1,133 @@
+"""Whether a history can be read in larger batches than a stream had, with the same result.
+
+Where batches end decides which rows are late, and what functions over state get to see at a time.
+So a program with such functions keeps its batches. For the others all is the same as long as no row
+is late in the smaller batches: then it is not late in larger ones either, and the watermark comes
+to the same. That is found out from the events themselves and the program's own plan, before
+anything is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.evolution.program_layout import OperatorShape
+from savepoints.errors import IncompatibleError, UsageError
+from savepoints.model import KafkaOffsets
+from savepoints.operations.begin.new_query import NewQuery
+from savepoints.plan import Progress
+from savepoints.runtime import late_rows
+from savepoints.runtime.bounded import KafkaEnd
+from savepoints.sources.events import offset_ranges
+from savepoints.sources.kafka.offsets import count, step, with_new_partitions
+from savepoints.sources.late import dropped_late
+from savepoints.sources.late.dropped_late import Read
+from savepoints.store import scratch
+from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What they keep depends on what they are given at a time, or on when they look at the watermark.
+_OF_FUNCTIONS = ("applyInPandasWithState", "flatMapGroupsWithState", "transformWithState")
+_WITHIN = "dedupeWithinWatermark"
+# A stream is taken to have had at most so many batches: each is compared with each event.
+_MOST_SLICES = 1000
+_SAMPLES = 5
+
+
+def require_free(query: str, operators: Sequence[OperatorShape]) -> None:
+    """Refuse to change the batches of a program whose functions would notice.
+
+    Raises:
+        IncompatibleError: If it has such an operator.
+    """
+    for one in operators:
+        if one.name.startswith(_OF_FUNCTIONS) or one.name == _WITHIN:
+            raise IncompatibleError(
+                f"{one} of {query} depends on where batches end, so batches of another size "
+                "would not come to what streaming came to",
+                hint="omit --batch-records: then the batches are those that "
+                "max_offsets_per_trigger gives a run",
+                query=query,
+                operator_id=one.operator_id,
+            )
+
+
+def require_nothing_late(
+    spark: SparkSession,
+    store: Store,
+    new: NewQuery,
+    end: KafkaEnd,
+    delays: Sequence[timedelta],
+    operation_id: str,
+    progress: Progress,
+) -> None:
+    """Refuse larger batches if a stream would have dropped rows as late.
+
+    Args:
+        delays: Of the watermarks of the program; without any nothing is late.
+
+    Raises:
+        IncompatibleError: If rows would have been dropped; it counts the events and shows some.
+    """
+    if not delays:
+        return
+    begin = with_new_partitions({}, end.ranges)
+    positions = _positions(begin, end.ends, new.bound.max_offsets_per_trigger)
+    progress(f"looking for late events among {count(begin, end.ends)} records")
+    place = scratch.place_of(store, operation_id)
+    try:
+        events = {
+            name: new.inputs.rows(
+                spark, name, since=begin, until=end.ends, entities=None, merges=()
+            ).persist()
+            for name in new.inputs.app.inputs
+        }
+        every = reduce(lambda one, other: one.unionByName(other), events.values())
+        # Of all inputs the newest, and the shortest delay: a row that is not late by this is not
+        # late by any watermark that a stream could have had.
+        clocks = offset_ranges.clocks(every, positions, offset_ranges.NEVER)
+        marks = [int((one - min(delays)).timestamp() * 1000) for one in clocks]
+        reads = [
+            Read(first, last, mark)
+            for first, last, mark in zip(positions, positions[1:], marks, strict=False)
+        ]
+        behind = {name: dropped_late.behind(one, reads) for name, one in events.items()}
+        found = late_rows.dropped(spark, new.inputs.app, behind, place).persist()
+        late = found.select("topic", "partition", "offset").distinct()
+        lost, samples = late.count(), late.limit(_SAMPLES).collect()
+    finally:
+        scratch.discard(store, operation_id)
+    if lost:
+        where = ", ".join(f"{one.topic} {one.partition}/{one.offset}" for one in samples)
+        raise IncompatibleError(
+            f"{lost} events came so late that a stream in batches of "
+            f"{count(positions[0], positions[1])} records would have dropped rows of them, which "
+            f"larger batches would count, for example {where}",
+            hint="omit --batch-records, so that they are dropped where streaming drops them; "
+            "savepoints merge --dropped works them in afterwards",
+            query=new.inputs.app.name,
+            events=lost,
+        )
+
+
+def _positions(begin: KafkaOffsets, ends: KafkaOffsets, most: int | None) -> list[KafkaOffsets]:
+    """Return where the batches of a stream would have ended, from its beginning on."""
+    total = count(begin, ends)
+    size = max(most or 1, -(-total // _MOST_SLICES))
+    found = [begin]
+    while count(found[-1], ends):
+        found.append(step(found[-1], ends, size))
+    return found
+
+
+def require_size(batch_records: int | None) -> None:
+    """Refuse a size that is none."""
+    if batch_records is not None and batch_records < 1:
+        raise UsageError(
+            f"a batch of {batch_records} records is not possible", hint="use 1 or more"
+        )

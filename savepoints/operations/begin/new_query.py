@@ -1,0 +1,161 @@
+"""What beginning a query from a batch has in common, whether from rows of state or from events.
+
+The query has run nothing yet. Its first generation is made as a whole, and a savepoint of it is
+taken at once, so that everything can go back to where it began.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from savepoints.checkpoint import position
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import StalePlanError, TargetExistsError
+from savepoints.io import Location
+from savepoints.model import Form, Savepoint, SavepointKind
+from savepoints.operations.rollback.generation_change import BegunGeneration, GenerationPlan
+from savepoints.operations.rollback.query_context import checkpoint_of
+from savepoints.operations.savepoint import create
+from savepoints.outputs.delta import write
+from savepoints.plan import Progress, Step
+from savepoints.runtime import app as apps
+from savepoints.runtime.inputs import Inputs
+from savepoints.store import bindings
+from savepoints.store.locks.journal import Journal
+from savepoints.store.root import Store
+from savepoints.uri import Uri
+
+_SAVED = "savepoint_taken"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeginningPlan(GenerationPlan):
+    """What a verb that begins a query from a batch is going to do.
+
+    Attributes:
+        app: The program, as `package.module:attribute`.
+        query_id: Spark's id of the query to be.
+        first_savepoint: Id of the savepoint that is taken of where it begins.
+        forms: In which forms that has the state.
+    """
+
+    app: str
+    query_id: str
+    first_savepoint: str
+    forms: tuple[Form, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(BegunGeneration):
+    """A query that was begun from a batch.
+
+    Attributes:
+        savepoint_id: The savepoint that was taken of where it begins.
+        batch_id: It goes on with the batch after this one.
+    """
+
+    batch_id: int
+
+
+@dataclass(frozen=True)
+class NewQuery:
+    """A query of the settings that has run nothing yet.
+
+    Attributes:
+        generation: Number of the generation to be.
+        checkpoint: Its directory.
+    """
+
+    settings: Settings
+    bound: QuerySettings
+    inputs: Inputs
+    generation: int
+    checkpoint: str
+
+
+def find(store: Store, query: str, verb: str) -> NewQuery:
+    """Return a query that has run nothing yet.
+
+    Raises:
+        UsageError: If the settings do not say what it runs.
+        TargetExistsError: If it has run.
+    """
+    refuse_run(store, query, verb)
+    settings = bindings.complete(store)
+    bound = settings.bound(query, f"there is no program to {verb}")
+    number = store.generations.next_number(query)
+    inputs = Inputs(apps.load_for(query, bound), bound, settings.kafka)
+    checkpoint = str(checkpoint_of(bound.checkpoints, query, number))
+    return NewQuery(settings, bound, inputs, number, checkpoint)
+
+
+def refuse_run(store: Store, query: str, verb: str) -> None:
+    """Refuse a query that has run: its state is not to be replaced."""
+    for one in store.generations.all(query):
+        now = position.read(Location.of(one.checkpoint))
+        if now.committed is None and now.begun is None and one.status == "current":
+            continue
+        raise TargetExistsError(
+            f"the query {query} already has generation {one.generation} (begun by "
+            f"{one.begun_by}, {one.checkpoint}), and {verb} begins a query that has not run",
+            hint=f"{verb} it under another name: a table [queries.OTHER] with app_name = "
+            f'"{query}"; or fork it (savepoints fork latest NAME), or restart it: savepoints reset '
+            f"{query} --to-earliest --state empty",
+            query=query,
+            generation=one.generation,
+        )
+
+
+def refuse_changed(plan: BeginningPlan, store: Store) -> None:
+    """Refuse a plan if the query has run, or got another generation, since it was made."""
+    refuse_run(store, plan.query, plan.verb)
+    if store.generations.next_number(plan.query) != plan.generation:
+        raise StalePlanError(
+            f"{plan.query} got another generation since the plan was made",
+            hint=f"make a new plan: run the {plan.verb} again",
+            query=plan.query,
+        )
+
+
+def make_outputs(bound: QuerySettings, outputs: Mapping[str, object], schema: str) -> None:
+    """Make the tables of outputs that do not exist, so that a savepoint can say how they were."""
+    from pyspark.sql.types import StructType
+
+    columns = StructType.fromJson(json.loads(schema))
+    for name in outputs:
+        write.ensure_table(Uri.parse(bound.outputs[name]), columns)
+
+
+def save(
+    plan: BeginningPlan,
+    store: Store,
+    log: Journal,
+    kind: SavepointKind,
+    *,
+    check: Callable[[], None],
+    progress: Progress,
+) -> Savepoint:
+    """Take the savepoint of where a query begins, unless it was taken before a crash."""
+    check()
+    saving = create.plan(
+        store,
+        query=plan.query,
+        forms=plan.forms,
+        savepoint_id=plan.first_savepoint,
+        description=f"where {plan.query} begins: {plan.verb}",
+        app=plan.app,
+        kind=kind,
+    )
+    saved = create.execute(saving, store, progress=progress)
+    log.record(_SAVED, savepoint=saved.id)
+    return saved
+
+
+def last_steps(generation: int, savepoint_id: str, forms: Sequence[Form]) -> tuple[Step, ...]:
+    """Return the steps that both verbs end with."""
+    return (
+        Step("generation_begun", f"begin generation {generation}"),
+        Step(_SAVED, f"take the savepoint {savepoint_id} of it ({' and '.join(forms)})"),
+    )

@@ -1,0 +1,1 @@
+"""State made from rows that people have computed."""

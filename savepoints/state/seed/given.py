@@ -1,0 +1,225 @@
+"""Rows of state as people give them: found in a frame, and checked before anything is written.
+
+A column may be a struct, as `savepoints state` shows it (`key`, `value`), or its fields may stand
+for themselves where their names are clear (`customer_id`, `count`). Nothing is converted but whole
+and floating-point numbers into wider ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.state.schema import type_text
+from savepoints.errors import IncompatibleError, SeedRowsError
+from savepoints.spark import columns
+from savepoints.state.seed.visible import (
+    FIRES,
+    KEY,
+    MAP_KEY,
+    POSITION,
+    SESSIONS,
+    VALUE,
+    Visible,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_SAMPLES = 5
+# What a reader of state adds, which says nothing about another number of partitions.
+_IGNORED = frozenset({"partition_id"})
+_WIDER = {
+    "byte": ("short", "integer", "long"),
+    "short": ("integer", "long"),
+    "integer": ("long",),
+    "float": ("double",),
+}
+_WINDOW = "struct<start:timestamp,end:timestamp>"
+_HINT = "write the rows with exactly these columns: {}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is wrong with rows.
+
+    Attributes:
+        what: Such as `have a null in value.count`.
+        rows: How many rows have it.
+        samples: Some of them as JSON.
+    """
+
+    what: str
+    rows: int
+    samples: tuple[str, ...]
+
+
+def bound(frame: DataFrame, visible: Visible) -> DataFrame:
+    """Return rows in the columns of a variable, in the types of the state.
+
+    Raises:
+        IncompatibleError: If columns are missing, are of another type, or are not of the variable.
+    """
+    from pyspark.sql import functions as F
+
+    found, used = {}, set(_IGNORED)
+    wrong: list[str] = []
+    for part, fields in visible.structs.items():
+        inner = []
+        for name, kind in ((one.name, type_text(one.type)) for one in fields):
+            place = _place(frame, visible, part, name)
+            if place is None:
+                wrong.append(f"{part}.{name} is missing")
+                continue
+            used.add(place.split(".")[0])
+            wrong += _of_wrong_type(frame, place, f"{part}.{name}", kind)
+            inner.append(F.col(_quoted(place)).alias(name))
+        if len(inner) == len(fields):
+            found[part] = F.struct(*inner).cast(visible.type_of(part))
+    for name, kind in visible.numbers.items():
+        used.add(name)
+        if name not in frame.columns:
+            wrong.append(f"{name} is missing")
+            continue
+        wrong += _of_wrong_type(frame, name, name, kind)
+        found[name] = F.col(name).cast("int" if kind == "integer" else kind)
+    wrong += [f"{name} is not of this state" for name in frame.columns if name not in used]
+    wrong += _unknown_inside(frame, visible)
+    if wrong:
+        raise IncompatibleError(
+            f"the rows for {visible.variable} do not fit: {'; '.join(wrong)}",
+            hint=_HINT.format(", ".join(visible.columns)),
+        )
+    return frame.select(*(column.alias(name) for name, column in found.items()))
+
+
+def checked(rows: DataFrame, visible: Visible) -> int:
+    """Count the rows of `bound` and refuse those that no state could have.
+
+    Raises:
+        SeedRowsError: If rows have nulls where the state allows none, or two are of one key; it
+            counts them and shows some.
+    """
+    from pyspark.sql import functions as F
+
+    nulls = dict(_nulls(visible))
+    identity = _identity(visible)
+    tests = {**nulls, **_contradictions(visible)}
+    named = [F.count_if(test).alias(f"t{n}") for n, test in enumerate(tests.values())]
+    keyed = rows.groupBy(*(column.alias(f"i{n}") for n, column in enumerate(identity)))
+    by_key = keyed.agg(F.count(F.lit(1)).alias("n"), *named)
+    several = F.col("n") > 1
+    sums = [F.coalesce(F.sum(f"t{n}"), F.lit(0)).alias(f"t{n}") for n in range(len(tests))]
+    total = by_key.agg(
+        F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
+        F.coalesce(F.sum(F.when(several, F.col("n"))), F.lit(0)).alias("doubled"),
+        *sums,
+    ).first()
+    assert total is not None
+    problems = [
+        Problem(what, total[f"t{n}"], _samples(rows.where(test)))
+        for n, (what, test) in enumerate(tests.items())
+        if total[f"t{n}"]
+    ]
+    if total["doubled"] and visible.variable.kind != "side":
+        doubled = by_key.where(several).select(*(f"i{n}" for n in range(len(identity))))
+        known = doubled.toDF(*_identity_names(visible)) if identity else doubled
+        what = f"are not alone with their {' and '.join(_identity_names(visible)) or 'state'}"
+        problems.append(Problem(what, total["doubled"], _samples(known)))
+    if problems:
+        raise _refused(visible, int(total["rows"]), problems)
+    return int(total["rows"])
+
+
+def _place(frame: DataFrame, visible: Visible, part: str, name: str) -> str | None:
+    """Return where a field is: in the struct of its part, or by itself where its name is clear."""
+    inside = _inside(frame, part)
+    if inside is not None and (name != part or name in inside):
+        return f"{part}.{name}" if name in inside else None
+    alike = [one for fields in visible.structs.values() for one in fields if one.name == name]
+    return name if len(alike) == 1 and name in frame.columns else None
+
+
+def _inside(frame: DataFrame, part: str) -> list[str] | None:
+    from pyspark.sql.types import StructType
+
+    if part not in frame.columns:
+        return None
+    kind = frame.schema[part].dataType
+    return kind.fieldNames() if isinstance(kind, StructType) else None
+
+
+def _unknown_inside(frame: DataFrame, visible: Visible) -> Iterator[str]:
+    for part, fields in visible.structs.items():
+        known = {one.name for one in fields}
+        for name in _inside(frame, part) or ():
+            if name not in known and part not in known:
+                yield f"{part}.{name} is not of this state"
+
+
+def _of_wrong_type(frame: DataFrame, place: str, name: str, wanted: str) -> Iterator[str]:
+    given = type_text(frame.select(_quoted(place)).schema[0].dataType.jsonValue())
+    if given != wanted and wanted not in _WIDER.get(given, ()):
+        yield f"{name} is {given} instead of {wanted}"
+
+
+def _nulls(visible: Visible) -> Iterator[tuple[str, Column]]:
+    from pyspark.sql import functions as F
+
+    for part, fields in visible.structs.items():
+        for one in fields:
+            if not one.nullable:
+                yield f"have a null in {part}.{one.name}", F.col(part)[one.name].isNull()
+    for name in visible.numbers:
+        yield f"have a null in {name}", F.col(name).isNull()
+
+
+def _contradictions(visible: Visible) -> Mapping[str, Column]:
+    """Return what a row can say twice: the value of a session has its key, too."""
+    from pyspark.sql import functions as F
+
+    if visible.variable.operator_name != SESSIONS:
+        return {}
+    *keys, start = visible.structs[KEY]
+    session = next(one for one in visible.structs[VALUE] if type_text(one.type) == _WINDOW)
+    same = F.col(VALUE)[session.name]["start"].eqNullSafe(F.col(KEY)[start.name])
+    for one in keys:
+        same &= F.col(VALUE)[one.name].eqNullSafe(F.col(KEY)[one.name])
+    return {"have another key than session": ~same}
+
+
+def _identity_names(visible: Visible) -> list[str]:
+    parts = [part for part in (KEY, MAP_KEY) if part in visible.structs]
+    return parts + [name for name in (POSITION, FIRES) if name in visible.numbers]
+
+
+def _identity(visible: Visible) -> list[Column]:
+    from pyspark.sql import functions as F
+
+    return [F.col(name) for name in _identity_names(visible)]
+
+
+def _samples(rows: DataFrame) -> tuple[str, ...]:
+    from pyspark.sql import functions as F
+
+    whole = rows.limit(_SAMPLES).select(F.struct("*").alias("row"))
+    text = columns.as_json(F.col("row"), whole.schema["row"].dataType)
+    return tuple(str(line) for (line,) in whole.select(text).collect())
+
+
+def _refused(visible: Visible, rows: int, problems: Sequence[Problem]) -> SeedRowsError:
+    what = "; ".join(
+        f"{one.rows} of {rows} rows {one.what}, for example {', '.join(one.samples)}"
+        for one in problems
+    )
+    return SeedRowsError(
+        f"the rows for {visible.variable} cannot be its state: {what}",
+        hint="nothing was written; correct the rows and run the command again",
+        rows=rows,
+        problems=[vars(one) for one in problems],
+    )
+
+
+def _quoted(place: str) -> str:
+    return ".".join(columns.quoted(one) for one in place.split(".", 1))

@@ -1,0 +1,267 @@
+"""From rows that people can read to those of state stores: keys, counters, timers and expiry.
+
+What Spark keeps besides the values it can be asked for is made of them: the numbers of a join's
+rows and how many a key has (`SymmetricHashJoinStateManager`), how many elements a list has
+(`StateStoreColumnFamilySchemaUtils`, `ListStateImpl`), each timer by its time as well
+(`TimerStateImpl`), and what expires when (`TTLState`). Placement is Spark's own hash of the
+grouping key, which those families share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from savepoints.checkpoint.evolution.program_layout import OperatorShape
+from savepoints.checkpoint.state.schema import StateField, StateSchema
+from savepoints.model import OperatorState
+from savepoints.state.change import column_transforms
+from savepoints.state.codec import decode, encode
+from savepoints.state.seed import visible as visibles
+from savepoints.state.seed.visible import (
+    EXPIRES,
+    FIRES,
+    KEY,
+    MAP_KEY,
+    POSITION,
+    SESSIONS,
+    VALUE,
+    Visible,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_ENCODED = "key_hash int, ord long, key_bytes binary, value_bytes binary"
+_NAMES = ("key_hash", "ord", "key_bytes", "value_bytes")
+_NOTHING = (
+    "CAST(id AS int) AS key_hash",
+    "id AS ord",
+    *(f"CAST(NULL AS binary) AS {name}" for name in _NAMES[2:]),
+    "nullif('', '') AS column_family",
+)
+_AGGREGATE = "stateStoreSave"
+_ROWS_OF_KEY, _COUNT_OF_KEY = "keyWithIndexToValue", "keyToNumValues"
+_TIMERS = ("Timers_keyToTimestamp", "Timers_timestampToKey")
+_NUMBER, _ORDER = "number", "order"
+
+
+@dataclass(frozen=True)
+class Family:
+    """The rows of one column family.
+
+    Attributes:
+        schema: Of its keys and values.
+        rows: Columns `order` and those that the expressions are of.
+        key: By position, the fields of the key.
+        value: By position, the fields of the value; voids are left out.
+        placed_by: The columns whose hash places a row; empty for a single partition.
+    """
+
+    schema: StateSchema
+    rows: DataFrame
+    key: tuple[Column, ...]
+    value: tuple[Column, ...]
+    placed_by: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class SeededState:
+    """The state of a program, of rows that were given.
+
+    Attributes:
+        given: By operator, its variables with their checked rows; an operator without any, and a
+            variable that is not among them, is empty.
+    """
+
+    spark: SparkSession
+    operators: Mapping[int, OperatorShape]
+    given: Mapping[int, Sequence[tuple[Visible, DataFrame]]]
+
+    def rows_of(self, operator: OperatorState, store: str) -> DataFrame:
+        """Return the rows of a store, not yet placed.
+
+        Returns:
+            The columns key_hash, ord, key_bytes, value_bytes and column_family.
+        """
+        from pyspark.sql import functions as F
+
+        shape = self.operators[operator.operator_id]
+        frames = [
+            _encoded(family, shape).withColumn(
+                # Spark requires the column to be nullable, which a literal is not.
+                "column_family",
+                F.nullif(F.lit(family.schema.column_family), F.lit("")),
+            )
+            for visible, rows in self.given.get(operator.operator_id, ())
+            for name, family in _families(visible, shape, rows)
+            if store in (name, visibles.DEFAULT)
+        ]
+        if frames:
+            return reduce(lambda one, other: one.unionByName(other), frames)
+        # A condition that Spark cannot fold: it would write no store for a frame that it knows to
+        # be empty.
+        return self.spark.range(1).where("id < 0").selectExpr(*_NOTHING)
+
+
+def _families(
+    visible: Visible, shape: OperatorShape, rows: DataFrame
+) -> Iterator[tuple[str, Family]]:
+    """Yield what a variable needs in the state, by the name of the store of a join's rows."""
+    variable = visible.variable
+    if variable.kind == "side":
+        yield from _side(visible, shape, rows)
+    elif variable.kind == "rows":
+        yield variable.store, _plain(visible, visibles.schema_of(variable, shape), rows)
+    elif variable.kind == "timers":
+        yield from _timers(visible, shape, rows)
+    else:
+        yield from _variable(visible, shape, rows)
+
+
+def _plain(visible: Visible, schema: StateSchema, rows: DataFrame) -> Family:
+    key = _fields(visible, KEY)
+    # A session is found by its key, and among the sessions of that by its beginning.
+    placed_by = key[:-1] if visible.variable.operator_name == SESSIONS else key
+    return Family(schema, rows, key, _fields(visible, VALUE), placed_by)
+
+
+def _side(visible: Visible, shape: OperatorShape, rows: DataFrame) -> Iterator[tuple[str, Family]]:
+    """Number the rows of each key from 0, and count them."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.window import Window
+
+    side, families = visible.variable.name, visibles.families_of(shape)
+    key = _fields(visible, KEY)
+    number = F.row_number().over(Window.partitionBy(*key).orderBy(F.lit(0))).cast("long") - 1
+    name = f"{side}-{_ROWS_OF_KEY}"
+    numbered = rows.withColumn(_NUMBER, number)
+    yield (
+        name,
+        Family(families[name], numbered, (*key, F.col(_NUMBER)), _fields(visible, VALUE), key),
+    )
+    name = f"{side}-{_COUNT_OF_KEY}"
+    counted = rows.groupBy(F.col(KEY)).agg(F.count(F.lit(1)).alias(_NUMBER))
+    yield name, Family(families[name], counted, key, (F.col(_NUMBER),), key)
+
+
+def _timers(
+    visible: Visible, shape: OperatorShape, rows: DataFrame
+) -> Iterator[tuple[str, Family]]:
+    from pyspark.sql import functions as F
+
+    families, placed_by = visibles.families_of(shape), _fields(visible, KEY)
+    by_key, by_time = (
+        next(one for name, one in families.items() if name.endswith(end)) for end in _TIMERS
+    )
+    for schema, key in (
+        (by_key, (F.col(KEY), F.col(FIRES))),
+        (by_time, (F.col(FIRES), F.col(KEY))),
+    ):
+        yield visibles.DEFAULT, Family(schema, rows, key, (), placed_by)
+
+
+def _variable(
+    visible: Visible, shape: OperatorShape, rows: DataFrame
+) -> Iterator[tuple[str, Family]]:
+    """Give a value, list or map, the counter of a list, and what tells when they expire."""
+    from pyspark.sql import functions as F
+
+    variable, families = visible.variable, visibles.families_of(shape)
+    placed_by = _fields(visible, KEY)
+    key = (F.col(KEY), F.col(MAP_KEY)) if variable.kind == "map" else placed_by
+    value = (F.col(VALUE), F.col(EXPIRES)) if variable.ttl else _fields(visible, VALUE)
+    if variable.kind == "list":
+        rows = rows.withColumn(_ORDER, F.col(POSITION).cast("long"))
+    yield visibles.DEFAULT, Family(families[str(variable.name)], rows, key, value, placed_by)
+    if variable.kind == "list":
+        of_key = rows.groupBy(F.col(KEY)).agg(
+            F.count(F.lit(1)).alias(_NUMBER),
+            *((F.min(EXPIRES).alias(EXPIRES),) if variable.ttl else ()),
+        )
+        counter = families[f"${'count' if variable.ttl else 'rowCounter'}_{variable.name}"]
+        yield visibles.DEFAULT, Family(counter, of_key, placed_by, (F.col(_NUMBER),), placed_by)
+        if variable.ttl:
+            first = families[f"$min_{variable.name}"]
+            yield visibles.DEFAULT, Family(first, of_key, placed_by, (F.col(EXPIRES),), placed_by)
+        rows = of_key
+    if variable.ttl:
+        element = F.col(KEY)
+        if variable.kind == "map":
+            element = F.struct(F.col(KEY).alias("key"), F.col(MAP_KEY).alias("userKey"))
+        due = families[f"$ttl_{variable.name}"]
+        yield visibles.DEFAULT, Family(due, rows, (F.col(EXPIRES), element), (), placed_by)
+
+
+def _fields(visible: Visible, part: str) -> tuple[Column, ...]:
+    from pyspark.sql import functions as F
+
+    return tuple(F.col(part)[one.name] for one in visible.structs.get(part, ()))
+
+
+def _encoded(family: Family, shape: OperatorShape) -> DataFrame:
+    """Return the rows of a family as a state store has them."""
+    from pyspark.sql import functions as F
+
+    rows = family.rows
+    order = F.col(_ORDER) if _ORDER in rows.columns else F.monotonically_increasing_id()
+    key_hash = F.hash(*family.placed_by) if family.placed_by else F.lit(0)
+    flat = rows.select(
+        key_hash.alias("key_hash"),
+        order.alias("ord"),
+        *(column.alias(f"k{n}") for n, column in enumerate(family.key)),
+        *(column.alias(f"v{n}") for n, column in enumerate(family.value)),
+    )
+    where = f"{shape}, {family.schema.column_family}"
+    # As Spark does for an aggregation, and not for a deduplication.
+    canonical = shape.name == _AGGREGATE
+    made = partial(_bytes, family.schema, where, canonical)
+    return flat.mapInArrow(_in_batches(made), _ENCODED)
+
+
+def _in_batches(
+    make: Callable[[pa.RecordBatch], pa.RecordBatch],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def made(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (make(batch) for batch in batches if batch.num_rows)
+
+    return made
+
+
+def _bytes(
+    schema: StateSchema,
+    where: str,
+    canonical_floats: bool,
+    batch: pa.RecordBatch,
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    key = _row(schema.key, "k", where, batch)
+    value = _row(schema.value, "v", where, batch)
+    columns = [
+        batch.column("key_hash"),
+        batch.column("ord"),
+        encode.encode(key, schema.key, where, canonical_floats=canonical_floats)
+        if key
+        else pa.array([b""] * batch.num_rows, pa.binary()),
+        encode.encode(value, schema.value, where),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
+
+
+def _row(
+    fields: Sequence[StateField], prefix: str, where: str, batch: pa.RecordBatch
+) -> list[decode.Array]:
+    """Return the columns of a row in the types of the state, voids put back."""
+    import pyarrow as pa
+
+    names = (f"{prefix}{n}" for n in range(len(fields)))
+    return [
+        pa.nulls(batch.num_rows)
+        if one.type == "void"
+        else column_transforms.exactly(batch.column(next(names)), form.type)
+        for one, form in zip(fields, decode.arrow_fields(fields, where), strict=True)
+    ]
