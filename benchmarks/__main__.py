@@ -27,6 +27,7 @@ from benchmarks import (
     restore_canonical,
     restore_native,
     result,
+    seed,
     state,
 )
 from benchmarks.result import Result
@@ -40,6 +41,7 @@ MEASURES: dict[str, Measure] = {
     "restore-canonical": restore_canonical.measure,
     "restore-migrated": migrate.measure,
     "restore-native": restore_native.measure,
+    "seed": seed.measure,
     "incremental": incremental.measure,
     "list": list_.measure,
     "merge": merge.measure,

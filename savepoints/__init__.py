@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         SavepointNotFoundError,
         SavepointsError,
         SchemaPathError,
+        SeedRowsError,
         SeveralRowsError,
         SourceDataGoneError,
         SourceLogError,
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     )
     from savepoints.handle import Query, SavepointHandle, Store
     from savepoints.model import Cut, Generation, OutputVersion, Savepoint
+    from savepoints.operations.begin.bootstrap import Bootstrapped
+    from savepoints.operations.begin.seed import Seeded
     from savepoints.operations.cascade.cascade import Cascaded, MergedThrough
     from savepoints.operations.check.check import Health
     from savepoints.operations.fork.fork import Forked
@@ -116,6 +119,8 @@ _NAMES = {
     "savepoints.bound_plan": ("BoundPlan",),
     "savepoints.handle": ("Query", "SavepointHandle", "Store"),
     "savepoints.model": ("Cut", "Generation", "OutputVersion", "Savepoint"),
+    "savepoints.operations.begin.bootstrap": ("Bootstrapped",),
+    "savepoints.operations.begin.seed": ("Seeded",),
     "savepoints.operations.cascade.cascade": ("Cascaded", "MergedThrough"),
     "savepoints.operations.check.check": ("Health",),
     "savepoints.operations.fork.fork": ("Forked",),
@@ -164,6 +169,7 @@ __all__ = [
     "Attached",
     "Attempt",
     "BeforeLast",
+    "Bootstrapped",
     "BoundPlan",
     "Cascaded",
     "CheckFailedError",
@@ -231,6 +237,8 @@ __all__ = [
     "SavepointNotFoundError",
     "SavepointsError",
     "SchemaPathError",
+    "SeedRowsError",
+    "Seeded",
     "Settings",
     "SeveralRowsError",
     "SourceDataGoneError",

@@ -22,6 +22,8 @@ from savepoints.store.root import Store
 
 # It keeps the state, and chooses the offsets by itself.
 _CHOOSES_OFFSETS = "reset"
+# Its batch 0 is rows that somebody gave.
+_SEEDED = "seed"
 
 
 def origin(store: Store, generation: Generation) -> Savepoint | None:
@@ -35,6 +37,12 @@ def is_restored(generation: Generation, begun_from: Savepoint) -> bool:
     """Say whether a generation has run no batch since it began from a savepoint."""
     newest = committed_batches(Location.of(generation.checkpoint).list())[-1:]
     return newest == [begun_from.cut.batch_id]
+
+
+def is_seeded(generation: Generation) -> bool:
+    """Say whether a generation has run no batch since it was given rows of state."""
+    newest = committed_batches(Location.of(generation.checkpoint).list())[-1:]
+    return generation.begun_by == _SEEDED and newest == [0]
 
 
 def require_layout(store: Store, runner: Runner, checkpoint: Location, app: str) -> None:

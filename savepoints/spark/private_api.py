@@ -63,7 +63,10 @@ def executed_plan(query: StreamingQuery) -> JavaObject:
 
 def result_schema(query: StreamingQuery) -> str:
     """Return the columns that a query writes, as JSON of their type, by its last batch."""
-    return str(execution(query).lastExecution().analyzed().schema().json())
+    plan = execution(query).lastExecution().analyzed()
+    while not plan.output().size():  # What writes has no columns of its own.
+        plan = plan.children().head()
+    return str(plan.schema().json())
 
 
 def analyzed_plan(frame: DataFrame) -> JavaObject:

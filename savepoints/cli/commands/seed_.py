@@ -67,8 +67,7 @@ def command(
     Examples:
       savepoints seed order_totals --from s3://lake/totals --until 2026-11-20T00:00:00Z --dry-run
       savepoints seed order_totals --from s3://lake/totals --offsets ends.json --yes
-      savepoints seed hourly --from s3://lake/hours --until 2026-11-20T00:00:00Z \\
-          --watermark 2026-11-19T23:50:00Z --yes
+      savepoints seed hourly --from hours --offsets ends.json --watermark 2026-11-20T09:50:00Z
       savepoints seed visits --from total=s3://lake/total --from timers=none --until latest --yes
     """
     from savepoints.operations.begin import seed

@@ -10,7 +10,7 @@ anything is run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,7 @@ def require_nothing_late(
         # Of all inputs the newest, and the shortest delay: a row that is not late by this is not
         # late by any watermark that a stream could have had.
         clocks = offset_ranges.clocks(every, positions, offset_ranges.NEVER)
-        marks = [int((one - min(delays)).timestamp() * 1000) for one in clocks]
+        marks = [_watermark_ms(one, min(delays)) for one in clocks]
         reads = [
             Read(first, last, mark)
             for first, last, mark in zip(positions, positions[1:], marks, strict=False)
@@ -113,6 +113,11 @@ def require_nothing_late(
             query=new.inputs.app.name,
             events=lost,
         )
+
+
+def _watermark_ms(clock: datetime, delay: timedelta) -> int:
+    """Return the watermark after the event of a time; 0 before the first one."""
+    return 0 if clock == offset_ranges.NEVER else int((clock - delay).timestamp() * 1000)
 
 
 def _positions(begin: KafkaOffsets, ends: KafkaOffsets, most: int | None) -> list[KafkaOffsets]:

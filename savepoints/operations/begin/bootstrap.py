@@ -53,16 +53,14 @@ class BootstrapPlan(BeginningPlan):
         ends: Where the run ends: offsets, or the positions of tables, as JSON.
         records: How many records that is; None for tables.
         batch_records: Most records of a source in one batch; None for no limit.
-        outputs: `write` for the query's own tables, which have no rows yet; `none` to throw away
-            what the batches write.
-        tables: URI of each output.
+        writes: To its own tables, which have no rows yet; otherwise what the batches write is
+            thrown away, because the tables have it already.
     """
 
     ends: str
     records: int | None
     batch_records: int | None
-    outputs: Outputs
-    tables: dict[str, str]
+    writes: bool
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BootstrapPlan:
@@ -109,7 +107,8 @@ def plan(
         forms: In which forms the savepoint of it has the state.
 
     Raises:
-        TargetExistsError: If the query has run, or an output has rows.
+        TargetExistsError: If the query has run, or an output that is to be written has rows.
+        NotFoundError: If an output that is not to be written does not exist.
         IncompatibleError: If batches of that size would come to another result than streaming.
         SourceDataGoneError: If neither archive nor Kafka has the events any more.
     """
@@ -121,9 +120,12 @@ def plan(
         return BootstrapPlan.from_json(begun)
     new = new_query.find(store, query, VERB)
     native.refuse_taken(Location.of(new.checkpoint), "")
-    tables = {name: new.bound.outputs[name] for name in new.inputs.app.outputs}
+    tables = new.outputs
     if outputs == "write":
         _refuse_filled(query, tables)
+    else:
+        for uri in tables.values():
+            batch_version.open_table(uri)
     end = run_ends.resolve(store, new.inputs, until)
     operation_id = new_id("op", utc_now())
     if batch_records not in (None, new.bound.max_offsets_per_trigger):
@@ -145,14 +147,14 @@ def plan(
         generation=new.generation,
         checkpoint=new.checkpoint,
         app=new.bound.app,
+        outputs=tables,
         query_id=str(uuid.uuid4()),
         first_savepoint=first,
         forms=kept,
         ends=ends,
         records=records,
         batch_records=most,
-        outputs=outputs,
-        tables=tables,
+        writes=outputs == "write",
     )
 
 
@@ -170,15 +172,19 @@ def execute(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -
 
     def refuse_stale() -> None:
         new_query.refuse_changed(plan, store)
-        if plan.outputs == "write":
-            _refuse_filled(plan.query, plan.tables)
+        if plan.writes:
+            _refuse_filled(plan.query, plan.outputs)
 
     with lease.hold(store.root, plan.query, VERB) as held:
         log = journalled.begin_or_resume(plan, store, refuse_stale)
         with generation_change.new_generation(
             plan, store, lambda: _run(plan, store, held.check, progress), log, held
         ):
-            pass
+            if not plan.writes:
+                ended = position.read(Location.of(plan.checkpoint)).committed or 0
+                new_query.take_over_outputs(
+                    plan, plan.outputs, ended, store.settings, check=held.check, progress=progress
+                )
         saved = new_query.save(plan, store, log, "final", check=held.check, progress=progress)
         log.finish()
     return Bootstrapped(
@@ -195,7 +201,7 @@ def execute(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -
 
 def undo_plan(plan: BootstrapPlan) -> Plan:
     """Say what taking an interrupted bootstrap back would do."""
-    written = plan.tables if plan.outputs == "write" else {}
+    written = plan.outputs if plan.writes else {}
     emptied = [
         Step(f"output_{name}", f"empty {uri} again if this operation wrote it")
         for name, uri in written.items()
@@ -208,7 +214,7 @@ def undo(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -> N
     """Take back what an interrupted bootstrap has made; killed, it is run again."""
 
     def empty(check: Callable[[], None]) -> None:
-        for name, uri in plan.tables.items() if plan.outputs == "write" else ():
+        for name, uri in plan.outputs.items() if plan.writes else ():
             check()
             if not _has_rows(uri):
                 continue
@@ -254,8 +260,8 @@ def _run(
 def _bound(plan: BootstrapPlan, settings: Settings, scratch: Location) -> Settings:
     """Return settings with the batches and the outputs of a plan."""
     changed: dict[str, object] = {"max_offsets_per_trigger": plan.batch_records}
-    if plan.outputs == "none":
-        changed["outputs"] = {name: str(scratch / "outputs" / name) for name in plan.tables}
+    if not plan.writes:
+        changed["outputs"] = {name: str(scratch / "outputs" / name) for name in plan.outputs}
     bound = settings.queries[plan.query].model_copy(update=changed)
     return settings.model_copy(update={"queries": {**settings.queries, plan.query: bound}})
 

@@ -28,6 +28,7 @@ class GivenTable:
     """The rows of a variable.
 
     Attributes:
+        operator_id: Spark's number of the operator; operators count from the sink.
         variable: The name of the variable of the operator; None where that has one state alone.
         place: A Delta table or Parquet files; None for no rows.
         kind: Spark's name of the format.

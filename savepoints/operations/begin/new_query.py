@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from savepoints.checkpoint import position
 from savepoints.config.settings import QuerySettings, Settings
@@ -18,7 +18,9 @@ from savepoints.model import Form, Savepoint, SavepointKind
 from savepoints.operations.rollback.generation_change import BegunGeneration, GenerationPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.savepoint import create
-from savepoints.outputs.delta import write
+from savepoints.outputs.delta import batch_version, write
+from savepoints.outputs.delta.write import app_id, owner_prefix
+from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, Step
 from savepoints.runtime import app as apps
 from savepoints.runtime.inputs import Inputs
@@ -36,12 +38,14 @@ class BeginningPlan(GenerationPlan):
 
     Attributes:
         app: The program, as `package.module:attribute`.
+        outputs: URI of each output.
         query_id: Spark's id of the query to be.
         first_savepoint: Id of the savepoint that is taken of where it begins.
         forms: In which forms that has the state.
     """
 
     app: str
+    outputs: dict[str, str]
     query_id: str
     first_savepoint: str
     forms: tuple[Form, ...]
@@ -73,6 +77,11 @@ class NewQuery:
     inputs: Inputs
     generation: int
     checkpoint: str
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """URI of each output."""
+        return {name: self.bound.outputs[name] for name in self.inputs.app.outputs}
 
 
 def find(store: Store, query: str, verb: str) -> NewQuery:
@@ -119,13 +128,41 @@ def refuse_changed(plan: BeginningPlan, store: Store) -> None:
         )
 
 
-def make_outputs(bound: QuerySettings, outputs: Mapping[str, object], schema: str) -> None:
+def make_outputs(outputs: Mapping[str, str], schema: str) -> None:
     """Make the tables of outputs that do not exist, so that a savepoint can say how they were."""
     from pyspark.sql.types import StructType
 
     columns = StructType.fromJson(json.loads(schema))
-    for name in outputs:
-        write.ensure_table(Uri.parse(bound.outputs[name]), columns)
+    for uri in outputs.values():
+        write.ensure_table(Uri.parse(uri), columns)
+
+
+def take_over_outputs(
+    plan: BeginningPlan,
+    outputs: Mapping[str, str],
+    batch_id: int,
+    settings: Settings,
+    *,
+    check: Callable[[], None],
+    progress: Progress,
+) -> None:
+    """Let tables that somebody has filled belong to the batch with which a query begins.
+
+    An empty commit has the transaction id of that batch, as if the query had written it. Without
+    it nobody could tell which version of the table belongs to the first savepoint.
+
+    Args:
+        outputs: URI by name; those that are new and empty need nothing.
+    """
+    for name, uri in outputs.items():
+        own = app_id(plan.query, name, plan.generation)
+        there = batch_version.present(name, uri, own)
+        if there.app_version == batch_id or there.version == 0:
+            continue
+        check()
+        progress(f"marking {uri} as of batch {batch_id}")
+        of_batch = rewind.plan(replace(there, app_version=batch_id), owner_prefix(plan.query), own)
+        rewind.execute(of_batch, plan.operation_id, rewind.session_for([of_batch], settings))
 
 
 def save(

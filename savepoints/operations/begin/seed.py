@@ -67,7 +67,9 @@ def execute(plan: SeedPlan, store: Store, *, progress: Progress = silent) -> See
         with generation_change.new_generation(
             plan, store, lambda: _write(plan, store, progress), log, held
         ):
-            pass
+            new_query.take_over_outputs(
+                plan, plan.outputs, BATCH, store.settings, check=held.check, progress=progress
+            )
         saved = new_query.save(plan, store, log, "seed", check=held.check, progress=progress)
         log.finish()
     seconds = time.monotonic() - started
@@ -96,8 +98,10 @@ def _write(plan: SeedPlan, store: Store, progress: Progress) -> NewCheckpoint:
     target = Location.of(plan.checkpoint)
     if native.claim(target, plan.operation_id):
         faults.reach("seed.claimed")
-        program = seed_plan.find_program(store, new_query.find(store, plan.query, VERB), progress)
+        new = new_query.find(store, plan.query, VERB)
+        program = seed_plan.find_program(store, new, progress)
         _write_state(plan, program, target, progress)
+        new_query.make_outputs(plan.outputs, program.empty.result)
         faults.reach("seed.state")
         target.put("metadata", json.dumps({"id": plan.query_id}).encode())
     size = sum(info.size for info in target.list())

@@ -164,6 +164,7 @@ def plan(
         generation=new.generation,
         checkpoint=new.checkpoint,
         app=new.bound.app,
+        outputs=new.outputs,
         query_id=str(uuid.uuid4()),
         first_savepoint=first,
         forms=kept,
@@ -189,7 +190,10 @@ def find_program(store: Store, new: NewQuery, progress: Progress) -> SeededProgr
     for key, value in spark.conf.getAll.items():
         if key.startswith("spark.sql.") and spark.conf.isModifiable(key):
             own.conf.set(key, value)
+    # What a program keeps is laid out alike for any number of partitions, and one is empty soonest.
+    own.conf.set(PARTITIONS_KEY, "1")
     empty = program_layout.run_empty(own, store, new.inputs.app)
+    own.conf.set(PARTITIONS_KEY, str(spark.conf.get(PARTITIONS_KEY)))
     conf = offset_log.parse(empty.offsets, f"offsets/{BATCH}").conf
     shapes = {one.operator_id: one for one in empty.operators}
     known = [
@@ -293,12 +297,9 @@ def _counted(table: GivenTable, program: SeededProgram, progress: Progress) -> G
 
 
 def _warnings(new: NewQuery, watermark_ms: int) -> tuple[str, ...]:
-    outputs = ", ".join(new.bound.outputs.values())
-    own = (
-        f"outputs are not written: what {outputs} has of the time before is for whoever computed "
-        "the rows"
-    )
-    found = [own]
+    outputs = ", ".join(new.outputs.values())
+    note = f"no rows are written to outputs: what {outputs} has of the time before is for whoever"
+    found = [f"{note} computed the rows; a table with rows gets an empty commit that says so"]
     if watermark_ms:
         found.append(
             "what the watermark has passed in the given rows is written and removed by the first "

@@ -166,7 +166,7 @@ def _is_restored(program: Program, generation: Generation, *, is_bounded: bool) 
     order, inputs = program.order, program.inputs
     origin = compatibility.origin(order.store, generation)
     if origin is None:
-        return False
+        return compatibility.is_seeded(generation)
     restored = compatibility.is_restored(generation, origin)
     if restored or is_bounded:
         compatibility.require_same_topics(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -70,6 +71,21 @@ def _pandas_event(inputs: Mapping[str, DataFrame]) -> DataFrame:
     )
 
 
+def _two(*names: str) -> Callable[[Mapping[str, DataFrame]], DataFrame]:
+    def build(inputs: Mapping[str, DataFrame]) -> DataFrame:
+        made = {"s": F.sum("v").alias("s"), "m": F.max("v").alias("m")}
+        return inputs["in0"].groupBy("k").agg(*(made[one] for one in names))
+
+    return build
+
+
+def _limit(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    return inputs["in0"].select("k", "v").limit(100)
+
+
+limit = _app("limit", _limit)
+sum_max = _app("two", _two("s", "m"), Output("upsert", ("k",)))
+max_sum = _app("two", _two("m", "s"), Output("upsert", ("k",)))
 totals = _of("totals", Output("upsert", ("k",)))
 total = _app("total", _total, Output("complete"))
 window = _of("window")
@@ -82,3 +98,28 @@ join_inner = _of("join_inner")
 join_left = _of("join_left")
 pandas_event = _app("pandas_event", _pandas_event)
 transform = _of("transform")
+
+
+def _streamed(name: str, output: Output | None = None) -> App:
+    """Return a program of the oracle of merges, reading topics."""
+    app = SHORT[name].app
+    return replace(app, outputs={"out": output}) if output else app
+
+
+stream_totals = _streamed("totals", Output("upsert", ("k",)))
+stream_window = _streamed("window", Output("append", entity_key="k"))
+stream_session = _streamed("session")
+stream_dedupe = _streamed("dedupe")
+stream_join_inner = _streamed("join_inner")
+stream_join_left = _streamed("join_left")
+stream_transform = _streamed("transform")
+stream_pandas_event = replace(
+    SHORT["window"].app, name="pandas_event", build=_pandas_event, outputs={"out": _APPEND}
+)
+stream_within = replace(SHORT["window"].app, name="within", build=_within, outputs={"out": _APPEND})
+stream_window_update = replace(
+    SHORT["window"].app,
+    name="window_update",
+    build=_window_update,
+    outputs={"out": Output("upsert", ("start", "k"))},
+)

@@ -74,6 +74,10 @@ class Lab:
             rows["t"].append(BEGINNING + timedelta(seconds=second))
         write_deltalake(str(self.directory / "events"), pa.table(rows), mode="append")
 
+    def events(self) -> Any:
+        """Return all events, read by deltalake into pandas."""
+        return DeltaTable(str(self.directory / "events")).to_pandas()
+
     def bound(self, query: str, program: str) -> QuerySettings:
         """Return what a query is bound to."""
         app = apps.load(f"tests.operations.begin.apps:{program}")

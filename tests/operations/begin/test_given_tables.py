@@ -14,7 +14,7 @@ from savepoints.checkpoint.state.schema import StateField, StateSchema
 from savepoints.errors import NotFoundError, StalePlanError, UsageError
 from savepoints.operations.begin import given_tables
 from savepoints.state.seed import visible
-from savepoints.state.typed.typed import Variable
+from savepoints.state.typed.typed import Variable, VariableKind
 
 TEXT, LONG = StateField("k", "string"), StateField("count", "long", nullable=False)
 INNER = {"type": "struct", "fields": [TEXT.to_json()]}
@@ -67,13 +67,14 @@ def test_columns_are_those_of_the_reader_of_state() -> None:
     )  # fmt: skip
     assert sides()[0].columns == ("key.field0 string", "value.k string")
     of = variables()
+    declared: tuple[tuple[VariableKind, str, bool], ...] = (
+        ("timers", "timers", False),
+        ("map", "counts", False),
+        ("list", "seen", True),
+    )
     timers, counts, seen = (
         visible.of(Variable(0, of.name, kind, name=name, ttl=ttl), of)
-        for kind, name, ttl in (
-            ("timers", "timers", False),
-            ("map", "counts", False),
-            ("list", "seen", True),
-        )
+        for kind, name, ttl in declared
     )
     assert timers.columns == ("key.k string", "fires_at_ms long not null")
     assert counts.columns == ("key.k string", "map_key.v long", "value.count long not null")

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
 from savepoints.checkpoint.state.operators import PROVIDERS
+from savepoints.errors import (
+    IncompatibleError,
+    LayoutChangedError,
+    NativeOnlyError,
+    SeedRowsError,
+    TargetExistsError,
+    UsageError,
+)
 from savepoints.operations.begin.new_query import Begun
 from tests.operations.begin import lab as labs
 from tests.operations.begin.lab import After, Lab
@@ -93,3 +105,119 @@ def test_a_seeded_query_equals_the_streamed_one_on_the_default_store(
     lab: Lab, program: str
 ) -> None:
     goes_on_exactly(lab, program)
+
+
+def test_totals_of_pandas_are_gone_on_with(lab: Lab) -> None:
+    """Rows that Spark never saw: what follows is the same computation over all events."""
+    lab.append(0)
+    place = str(lab.directory / "computed.parquet")
+    events = lab.events()
+    totals = events.groupby("k", as_index=False, dropna=False).agg(
+        count=("v", "size"), sum=("v", "sum"), max=("t", "max")
+    )
+    pq.write_table(pa.Table.from_pandas(totals, preserve_index=False), place)
+    lab.query("seeded", "totals").seed(place, until="version:0").execute()
+    lab.append(1)
+    after = lab.advance(lab.query("seeded", "totals"), 1)
+    events = lab.events()
+    true = events.groupby("k", as_index=False, dropna=False).agg(
+        n=("v", "size"), s=("v", "sum"), last=("t", "max")
+    )
+    touched = true["k"].isin(events[events["id"].str.startswith("1-")]["k"])
+    assert after.rows == Counter(
+        map(str, pa.Table.from_pandas(true[touched], preserve_index=False).to_pylist())
+    )
+
+
+@pytest.mark.nightly
+def test_wrong_rows_are_refused_with_counts_and_samples(lab: Lab) -> None:
+    for version in range(2):
+        lab.append(version)
+    at = pa.array([labs.BEGINNING] * 4, pa.timestamp("us", "UTC"))
+    good = {"k": ["a", "b", "c", None], "count": [1, 2, 3, 4], "sum": [1, 2, 3, 4], "max": at}
+    kinds = {"count": pa.int64(), "sum": pa.int64()}
+    wrong: dict[str, tuple[dict[str, object], type[Exception], str]] = {
+        "nulls": (
+            {"count": [1, None, None, 4]},
+            SeedRowsError,
+            "2 of 4 rows have a null in value.count",
+        ),
+        "doubled": (
+            {"k": ["a", "b", "a", "a"]},
+            SeedRowsError,
+            r'3 of 4 rows are not alone.*"k":"a"',
+        ),
+        "nulls doubled": (
+            {"k": ["a", None, "b", None]},
+            SeedRowsError,
+            "2 of 4 rows are not alone",
+        ),
+        "text": (
+            {"sum": ["1", "2", "3", "4"]},
+            IncompatibleError,
+            "value.sum is string instead of long",
+        ),
+        "more": ({"other": [1, 2, 3, 4]}, IncompatibleError, "other is not of this state"),
+        "missing": ({"max": None}, IncompatibleError, "value.max is missing"),
+    }
+    query = lab.query("seeded", "totals")
+    for name, (changed, error, why) in wrong.items():
+        columns = {key: one for key, one in {**good, **changed}.items() if one is not None}
+        place = str(lab.directory / f"{name}.parquet")
+        exact = {
+            key: pa.array(one, kinds.get(key))
+            if isinstance(one, list) and key not in changed
+            else one
+            for key, one in columns.items()
+        }
+        pq.write_table(pa.table(exact), place)
+        with pytest.raises(error, match=why):
+            query.seed(place, until="version:0")
+    assert not list((lab.directory / "store").glob("savepoints/*"))
+    assert not (lab.directory / "checkpoints").exists()
+
+
+@pytest.mark.nightly
+def test_what_does_not_fit_the_program_is_refused(lab: Lab) -> None:
+    lab.append(0)
+    with pytest.raises(UsageError, match=r"window has a watermark"):
+        lab.query("window", "window").seed("none", until="version:0")
+    with pytest.raises(UsageError, match="totals has no watermark"):
+        lab.query("totals", "totals").seed("none", until="version:0", watermark=labs.BEGINNING)
+    with pytest.raises(UsageError, match=r"no rows are given for .*right"):
+        lab.query("join_left", "join_left").seed(
+            {"left": "none"}, until="version:0", watermark=labs.BEGINNING
+        )
+    with pytest.raises(NativeOnlyError, match="globalLimit"):
+        lab.query("limit", "limit").seed("none", until="version:0")
+    lab.advance(lab.query("totals", "totals"), 0)
+    with pytest.raises(TargetExistsError, match="already has generation 1") as refused:
+        lab.query("totals", "totals").seed("none", until="version:0")
+    assert "savepoints fork" in str(refused.value.hint)
+
+
+@pytest.mark.nightly
+def test_outputs_that_a_batch_job_has_filled_go_on_and_back_with_the_query(lab: Lab) -> None:
+    for version in range(2):
+        lab.append(version)
+    streamed = lab.query("streamed", "totals")
+    cut = lab.advance(streamed, 1)
+    filled = DeltaTable(str(lab.directory / "streamed")).to_pyarrow_table()
+    write_deltalake(str(lab.directory / "seeded"), filled)
+    query = lab.query("seeded", "totals")
+    done = query.seed(lab.given(streamed, "cut"), until="version:1").execute()
+    lab.append(2)
+    assert lab.advance(query, 2) == lab.advance(streamed, 2)
+    query.rollback(str(done.savepoint_id)).execute()
+    assert (lab.rows(query), lab.now(query).state) == (cut.rows, cut.state)
+    assert lab.advance(query, 2) == lab.now(streamed)
+
+
+@pytest.mark.nightly
+def test_trap_a_program_changed_after_the_seed_is_found_before_its_first_batch(lab: Lab) -> None:
+    """Sum and maximum are longs, and Spark compares nothing but types."""
+    lab.append(0)
+    lab.query("seeded", "sum_max").seed("none", until="version:0").execute()
+    lab.append(1)
+    with pytest.raises(LayoutChangedError):
+        lab.query("seeded", "max_sum").run(until="version:1")
