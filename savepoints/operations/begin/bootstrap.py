@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_query_id
@@ -61,11 +61,6 @@ class BootstrapPlan(BeginningPlan):
     records: int | None
     batch_records: int | None
     writes: bool
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> BootstrapPlan:
-        """Read a plan from the journal, to resume it."""
-        return journalled.from_json(cls, data, forms=tuple(data["forms"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +110,10 @@ def plan(
     batch_size.require_size(batch_records)
     store = store.snapshot()
     command = _command(query, until, batch_records, outputs)
-    begun = journalled.begun(store, query, VERB, command)
+    lease.refuse_held(store.root, query)
+    begun = journalled.begun(BootstrapPlan, store, query, VERB, command)
     if begun is not None:
-        return BootstrapPlan.from_json(begun)
+        return begun
     new = new_query.find(store, query, VERB)
     native.refuse_taken(Location.of(new.checkpoint), "")
     tables = new.outputs

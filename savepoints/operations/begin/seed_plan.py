@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.logs import offset_log
@@ -33,6 +33,7 @@ from savepoints.sources.combined import availability
 from savepoints.state.seed import given, visible
 from savepoints.state.seed.visible import Visible
 from savepoints.state.typed import typed
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 
@@ -72,18 +73,6 @@ class SeedPlan(BeginningPlan):
     def rows(self) -> int:
         """How many rows of state are given."""
         return sum(one.rows for one in self.tables)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SeedPlan:
-        """Read a plan from the journal, to resume it."""
-        return journalled.from_json(
-            cls,
-            data,
-            tables=tuple(GivenTable(**one) for one in data["tables"]),
-            columns={name: tuple(one) for name, one in data["columns"].items()},
-            positions=tuple(data["positions"]),
-            forms=tuple(data["forms"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -139,9 +128,10 @@ def plan(
     store = store.snapshot()
     named = _named(rows)
     command = _command(query, named, until, watermark)
-    begun = journalled.begun(store, query, VERB, command)
+    lease.refuse_held(store.root, query)
+    begun = journalled.begun(SeedPlan, store, query, VERB, command)
     if begun is not None:
-        return SeedPlan.from_json(begun)
+        return begun
     new = new_query.find(store, query, VERB)
     native.refuse_taken(Location.of(new.checkpoint), "")
     positions_by_input = _positions(store, new, until)
