@@ -30,7 +30,7 @@ def main(topic: str, directory: str) -> None:
         .load()
     )
     result = app.build({"orders": app.inputs["orders"].decode(source)})
-    write.ensure_table(table, result.schema)
+    write.ensure_table(table, result.schema.json())
     (
         result.writeStream.outputMode("update")
         .option("checkpointLocation", f"{directory}/checkpoint")

@@ -309,7 +309,7 @@ class Runner:
         inputs = self._app.inputs
         result = self._app.build({name: inputs[name].decode(one) for name, one in records.items()})
         for name in self._app.outputs:
-            write.ensure_table(self._table(name), result.schema)
+            write.ensure_table(self._table(name), result.schema.json())
             batch_version.require_columns(str(self._table(name)), result.columns)
         return result
 

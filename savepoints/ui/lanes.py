@@ -11,9 +11,7 @@ from savepoints.store.tables import living_line
 from savepoints.ui.facts import StoreFacts
 
 # What begins a generation without another one having stopped for it.
-_FRESH = frozenset(
-    {"run", "create", "attach", "fork", "pipeline fork", "seed", "bootstrap"}
-)
+_FRESH = frozenset({"run", "create", "attach", "fork", "pipeline fork", "seed", "bootstrap"})
 
 
 @dataclass(frozen=True)

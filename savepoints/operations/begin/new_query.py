@@ -6,7 +6,6 @@ taken at once, so that everything can go back to where it began.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -130,11 +129,8 @@ def refuse_changed(plan: BeginningPlan, store: Store) -> None:
 
 def make_outputs(outputs: Mapping[str, str], schema: str) -> None:
     """Make the tables of outputs that do not exist, so that a savepoint can say how they were."""
-    from pyspark.sql.types import StructType
-
-    columns = StructType.fromJson(json.loads(schema))
     for uri in outputs.values():
-        write.ensure_table(Uri.parse(uri), columns)
+        write.ensure_table(Uri.parse(uri), schema)
 
 
 def take_over_outputs(

@@ -13,7 +13,6 @@ from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 Mode = Literal["append", "upsert", "complete"]
 
@@ -35,16 +34,19 @@ def owner_prefix(query: str) -> str:
     return f"{query}/"
 
 
-def ensure_table(uri: Uri, schema: StructType) -> None:
+def ensure_table(uri: Uri, schema: str) -> None:
     """Make an empty Delta table if there is none, so that there is a version before any batch.
 
     Delta writes schemas as Spark does, so deltalake makes it, in a moment and by conditional PUT.
+
+    Args:
+        schema: The columns as Spark's JSON of their type.
     """
     from deltalake import DeltaTable, Schema
 
     DeltaTable.create(
         str(uri),
-        Schema.from_json(schema.json()),
+        Schema.from_json(schema),
         mode="ignore",
         storage_options=storage_options(uri),
     )
