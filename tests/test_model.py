@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -224,6 +225,24 @@ SAVEPOINTS = st.builds(
     tags=st.lists(TEXT, max_size=2).map(tuple),
     description=TEXT,
 )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"later": 1}, "later: Unexpected keyword argument"),
+        ({"cut": {"batch_id": 1}}, "cut.committed_at: "),
+        ({"generation": "first"}, "generation: Input should be a valid integer"),
+        ({"kind": "by hand"}, "kind: Input should be 'manual'"),
+    ],
+    ids=["unknown", "missing", "of another type", "no such word"],
+)
+@given(savepoint=SAVEPOINTS)
+def test_what_is_not_as_it_was_written_is_refused_by_its_field(
+    savepoint: Savepoint, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        from_json(Savepoint, {**savepoint.to_json(), **change})
 
 
 @given(SAVEPOINTS)
