@@ -119,8 +119,4 @@ def run(
 
 
 def _require_program(store: Store, query: str) -> None:
-    settings = bindings.complete(store)
-    bound = settings.queries.get(query)
-    run_to_point.require_possible(
-        query, settings, bound.app if bound else None, rewind_outputs=True
-    )
+    run_to_point.application_of(query, bindings.complete(store), rewind_outputs=True)

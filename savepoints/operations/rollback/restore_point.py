@@ -93,6 +93,7 @@ def plan(
     context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, point)
     settings = bindings.complete(store, generations={found.query: found.generation})
+    application = None
     if found.ends is not None:
         availability.require_available(
             found.offsets,
@@ -100,9 +101,7 @@ def plan(
             topics=found.topics,
             archives=archives_of(settings, found.query),
         )
-    application = run_to_point.application_of(
-        found.query, found.ends, settings, app, rewind_outputs=True
-    )
+        application = run_to_point.application_of(found.query, settings, app, rewind_outputs=True)
     target = str(Location.of(to))
     owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
     if found.is_saved:

@@ -203,10 +203,11 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
     binding = _binding(context, found)
     then = bindings.apply(context.store.settings, found.query, binding)
     bound = then.queries.get(found.query)
-    application = run_to_point.application_of(
-        found.query, found.ends, then, asked.application,
-        rewind_outputs=asked.outputs_are == "rewound",
-    )  # fmt: skip
+    application = None
+    if found.ends is not None:
+        application = run_to_point.application_of(
+            found.query, then, asked.application, rewind_outputs=asked.outputs_are == "rewound"
+        )
     outputs, told = (
         next_outputs.rewound(context, found, bound)
         if asked.outputs_are == "rewound"

@@ -23,15 +23,13 @@ from savepoints.store.root import Store
 
 
 def application_of(
-    query: str, ends: str | None, settings: Settings, app: str | None, *, rewind_outputs: bool
-) -> str | None:
-    """Return what runs a query on to these ends, None to stay; refuse what would not be exact.
+    query: str, settings: Settings, app: str | None = None, *, rewind_outputs: bool
+) -> str:
+    """Return what runs a query on to exact ends, having refused what would not be exact.
 
     Args:
         app: What runs it, if not the application in the settings.
     """
-    if ends is None:
-        return None
     bound = settings.queries.get(query)
     application = app or (bound.app if bound else None)
     if bound is None or application is None:

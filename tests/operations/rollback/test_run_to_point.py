@@ -51,7 +51,7 @@ def test_what_cannot_run_the_query_on_is_refused_in_the_plan(
     settings = Settings(queries={"orders": bound})
 
     with pytest.raises(UsageError, match=message):
-        run_to_point.application_of("orders", "{}", settings, f"{name}:app", rewind_outputs=True)
+        run_to_point.application_of("orders", settings, f"{name}:app", rewind_outputs=True)
 
 
 def test_what_fits_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +60,6 @@ def test_what_fits_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     bound = QuerySettings(app="a:b", checkpoints=str(tmp_path), outputs={"totals": "/t"})
     settings = Settings(queries={"orders": bound})
 
-    run_to_point.application_of("orders", "{}", settings, "advance_right:app", rewind_outputs=True)
+    run_to_point.application_of("orders", settings, "advance_right:app", rewind_outputs=True)
     with pytest.raises(UsageError, match="to its outputs, so they must"):
-        run_to_point.application_of(
-            "orders", "{}", settings, "advance_right:app", rewind_outputs=False
-        )
+        run_to_point.application_of("orders", settings, "advance_right:app", rewind_outputs=False)
