@@ -20,10 +20,12 @@ from savepoints.operations.cascade.cascade import Downstream, MergedThrough
 from savepoints.operations.check import check as _check
 from savepoints.operations.fork import compare as _compare
 from savepoints.operations.fork import fork as _fork
+from savepoints.operations.fork import fork_plan as _fork_plan
 from savepoints.operations.fork import promote as _promote
+from savepoints.operations.fork import promote_plan as _promote_plan
 from savepoints.operations.fork.compare_savepoints import SAMPLE
-from savepoints.operations.fork.fork import Forked, ForkOptions
-from savepoints.operations.fork.fork_plan import ForksPlan
+from savepoints.operations.fork.fork import Forked
+from savepoints.operations.fork.fork_plan import ForkOptions, ForksPlan
 from savepoints.operations.fork.verdict import Comparison
 from savepoints.operations.inspect import diff as _diff
 from savepoints.operations.inspect import drill as _drill
@@ -320,7 +322,7 @@ class Query:
     fork_pipeline = plans_about(_pipeline_fork_plan.plan, _pipeline_fork.execute)
     compare_pipeline = plans_about(_pipeline_compare.plan, _pipeline_compare.execute)
     promote_pipeline = plans_about(_pipeline_promote.plan, _pipeline_promote.execute)
-    promote = plans_about(_promote.plan, _promote.execute)
+    promote = plans_about(_promote_plan.plan, _promote.execute)
     rename = plans_about(_rename.plan, _rename.execute)
     reset = plans_about(_reset.plan, _reset.execute)
     restore = plans(_restore_point.plan, _restore_point.execute)
@@ -403,7 +405,7 @@ class SavepointHandle:
             UsageError: If the program is not known.
         """
         options = ForkOptions(app, outputs, checkpoints, tables, form, check_source, even_broken)
-        plan = _fork.plan_all(self.store, self.id, names, options)
+        plan = _fork_plan.plan_all(self.store, self.id, names, options)
         return BoundPlan(plan, self.store, _fork.execute_all)
 
     def edit(

@@ -12,8 +12,9 @@ from savepoints.operations.begin.seed import Seeded, SeedPlan
 from savepoints.operations.cascade import carry_out as cascade
 from savepoints.operations.cascade import cascade_plan
 from savepoints.operations.cascade.cascade_plan import CascadePlan
-from savepoints.operations.fork import fork, promote, promote_steps
-from savepoints.operations.fork.fork import Forked, ForkPlan
+from savepoints.operations.fork import fork, fork_plan, promote, promote_steps
+from savepoints.operations.fork.fork import Forked
+from savepoints.operations.fork.fork_plan import ForkPlan
 from savepoints.operations.fork.promote_steps import PromotionPlan
 from savepoints.operations.merge import append, merge
 from savepoints.operations.merge import plan as merge_plan
@@ -68,7 +69,7 @@ _VERBS = {
     bootstrap.VERB: _Verb(BootstrapPlan, bootstrap.execute, bootstrap.undo),
     seed.VERB: _Verb(SeedPlan, seed.execute, seed.undo),
     cascade_plan.VERB: _Verb(CascadePlan, cascade.finish, cascade.undo),
-    fork.VERB: _Verb(ForkPlan, fork.execute, fork.undo),
+    fork_plan.VERB: _Verb(ForkPlan, fork.execute, fork.undo),
     merge_plan.APPEND: _Verb(
         AppendingPlan, append.finish, lambda plan, *_, **__: append.refuse_undo(plan)
     ),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from savepoints.errors import CheckFailedError
-from savepoints.operations.fork import promote
+from savepoints.operations.fork import promote, promote_plan
 from savepoints.operations.run import pause
 from spark_jobs.orders.comparison import Comparison, compare
 from tests.e2e.shop import QUERY, Shop, run_apart
@@ -51,7 +51,7 @@ def test_a_fork_takes_over_from_a_query_that_runs_and_back_again(forked: Shop) -
     shop = forked
     with running(shop):
         shop.sell(day(3), day(5))
-        plan = promote.plan(shop.store, "tiers_v2")
+        plan = promote_plan.plan(shop.store, "tiers_v2")
         shop.sell(day(5), day(6))
         done = promote.execute(plan, shop.store)
         assert done.resumed
@@ -89,7 +89,7 @@ def test_a_failing_check_leaves_the_live_query_running_as_if_nothing_had_happene
     )
     with running(shop):
         shop.sell(day(3), day(4))
-        plan = promote.plan(shop.store.with_settings(settings), "tiers_v2")
+        plan = promote_plan.plan(shop.store.with_settings(settings), "tiers_v2")
         with pytest.raises(CheckFailedError, match="nobody is gold: false"):
             promote.execute(plan, shop.store.with_settings(settings))
         shop.sell(day(4), day(5))
@@ -102,7 +102,7 @@ def test_readers_are_pointed_at_the_fork_s_table(forked: Shop) -> None:
     """The live query goes on in the fork's table; the fork itself can no longer run."""
     shop = forked
     shop.sell(day(3), day(5))
-    plan = promote.plan(shop.store, "tiers_v2", hand_over="point")
+    plan = promote_plan.plan(shop.store, "tiers_v2", hand_over="point")
 
     done = promote.execute(plan, shop.store)
     shop.sell(day(5), day(6))

@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from savepoints.operations import unfinished
-from savepoints.operations.fork import promote
+from savepoints.operations.fork import promote, promote_plan
 from savepoints.store.locks import journal
 from spark_jobs.orders.comparison import compare
 from tests import draw
@@ -64,7 +64,7 @@ def test_killed_and_run_again_the_fork_has_taken_over(forked: Shop, point: str) 
     if point != NOWHERE:
         kill(shop, point)
 
-    plan = promote.plan(shop.store, "tiers_v2")
+    plan = promote_plan.plan(shop.store, "tiers_v2")
     done = promote.execute(plan, shop.store)
     assert done.generation == 2
     shop.sell(day(4), day(5))
@@ -121,7 +121,7 @@ def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
         selling.start()
         stopped.wait(chance.random() * 10)
         kill(shop, point)
-        plan = promote.plan(shop.store, "tiers_v2")
+        plan = promote_plan.plan(shop.store, "tiers_v2")
         promote.execute(plan, shop.store)
         selling.join()
         wait_until(is_exact, f"the live table is what pandas says, after {point}")

@@ -23,7 +23,7 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.model import Savepoint
-from savepoints.operations.fork import promote
+from savepoints.operations.fork import promote, promote_plan
 from savepoints.operations.merge import merge as merging
 from savepoints.operations.migrate import edit
 from savepoints.operations.rollback import reset, rollback
@@ -125,7 +125,7 @@ def merge(bench: Bench) -> Planned:
 def take_over(bench: Bench) -> Planned:
     """By the same program, forked before the late orders came."""
     shop = bench.shop
-    plan = promote.plan(shop.store, FORK)
+    plan = promote_plan.plan(shop.store, FORK)
     return lambda: promote.execute(plan, shop.store), False
 
 

@@ -13,8 +13,10 @@ from savepoints.operations.begin.seed import Seeded, SeedPlan
 from savepoints.operations.cascade.cascade import Cascaded
 from savepoints.operations.check.check import Health
 from savepoints.operations.fork.compare import ComparePlan
-from savepoints.operations.fork.fork import Forked, ForkPlan, ForksPlan
-from savepoints.operations.fork.promote import Promoted, PromotePlan
+from savepoints.operations.fork.fork import Forked
+from savepoints.operations.fork.fork_plan import ForkPlan, ForksPlan
+from savepoints.operations.fork.promote import Promoted
+from savepoints.operations.fork.promote_plan import PromotePlan
 from savepoints.operations.fork.verdict import Comparison
 from savepoints.operations.inspect.availability import Availability
 from savepoints.operations.inspect.diff import Diff

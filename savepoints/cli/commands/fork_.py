@@ -79,9 +79,9 @@ def command(
       savepoints fork before-release variant_a variant_b --query order_totals --yes
       savepoints fork latest cheap --app shop.cheap:app --outputs clone --yes
     """
-    from savepoints.operations.fork import fork
+    from savepoints.operations.fork import fork, fork_plan
 
-    options = fork.ForkOptions(
+    options = fork_plan.ForkOptions(
         app=app,
         way=way,
         checkpoints=checkpoints,
@@ -90,7 +90,7 @@ def command(
         check_source=not no_source_check,
         even_broken=even_broken,
     )
-    plan = fork.plan_all(call.store, savepoint, names, options, query=query)
+    plan = fork_plan.plan_all(call.store, savepoint, names, options, query=query)
     for begun in plan.forks:
         if begun.resumed and not begun.finished:
             call.output.progress(f"resuming the interrupted fork {begun.operation_id}")

@@ -66,7 +66,7 @@ def command(
       savepoints promote tiers_v2 --outputs point --yes
       savepoints promote order_tiers --undo --yes
     """
-    from savepoints.operations.fork import promote
+    from savepoints.operations.fork import promote, promote_plan
 
     if undo:
         if into is not None or no_checks or hand_over != "replace":
@@ -76,7 +76,7 @@ def command(
             )
         undone(call, fork, "promote", consent=consent)
         return
-    plan = promote.plan(call.store, fork, into=into, hand_over=hand_over, checks=not no_checks)
+    plan = promote_plan.plan(call.store, fork, into=into, hand_over=hand_over, checks=not no_checks)
     if plan.begun:
         call.output.progress(f"resuming the interrupted promote {plan.begun.operation_id}")
     if not call.confirm(plan, consent):

@@ -16,11 +16,8 @@ from savepoints.errors import TargetExistsError
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork.fork_plan import (
     VERB,
-    ForkOptions,
     ForkPlan,
     ForksPlan,
-    plan,
-    plan_all,
     step_of,
     what_of,
 )
@@ -32,20 +29,6 @@ from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-
-__all__ = [
-    "VERB",
-    "ForkOptions",
-    "ForkPlan",
-    "Forked",
-    "ForksPlan",
-    "execute",
-    "execute_all",
-    "plan",
-    "plan_all",
-    "undo",
-    "undo_plan",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import exact_run, promote_steps
 from savepoints.operations.fork.promote_checks import Check, run_checks
-from savepoints.operations.fork.promote_plan import PromotePlan, plan
+from savepoints.operations.fork.promote_plan import PromotePlan
 from savepoints.operations.fork.promote_steps import VERB, PromotionPlan
 from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import BegunGeneration, Moved
@@ -42,9 +42,6 @@ from savepoints.store.root import Store
 # Catching up ends when so little is left that the pause will be short, or it does not help.
 _SHORT_SECONDS = 10.0
 _MOST_ROUNDS = 5
-
-
-__all__ = ["PromotePlan", "Promoted", "execute", "finish", "plan", "undo"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,9 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations import unfinished
-from savepoints.operations.fork import fork
-from savepoints.operations.fork.fork import Forked, ForkOptions, ForkPlan
+from savepoints.operations.fork import fork, fork_plan
+from savepoints.operations.fork.fork import Forked
+from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.inspect import lineage
 from savepoints.operations.maintain import removal
 from savepoints.operations.rollback import rollback
@@ -68,7 +69,7 @@ class Origin:
         return str(self.place / "totals")
 
     def plan(self, name: str = "variant", **asked: object) -> ForkPlan:
-        return fork.plan(
+        return fork_plan.plan(
             self.store,
             self.saved.id,
             name,
@@ -213,7 +214,7 @@ def test_planning_writes_nothing_and_says_every_step(origin: Origin) -> None:
 
 
 def test_any_number_of_forks_share_nothing(origin: Origin) -> None:
-    plans = fork.plan_all(origin.store, origin.saved.id, ["a", "b", "c"])
+    plans = fork_plan.plan_all(origin.store, origin.saved.id, ["a", "b", "c"])
 
     done = fork.execute_all(plans, origin.store)
 
@@ -289,7 +290,7 @@ def test_a_name_that_is_a_query_already_is_refused(origin: Origin) -> None:
 
 def test_what_is_no_savepoint_is_refused(origin: Origin) -> None:
     with pytest.raises(SavepointNotFoundError):
-        fork.plan(origin.store, "nothing", "variant")
+        fork_plan.plan(origin.store, "nothing", "variant")
 
 
 def test_places_that_are_taken_are_refused(origin: Origin) -> None:
@@ -309,7 +310,7 @@ def test_places_that_are_taken_are_refused(origin: Origin) -> None:
 
 def test_two_forks_in_one_place_are_refused(origin: Origin) -> None:
     with pytest.raises(TargetExistsError, match="would share a location"):
-        fork.plan_all(
+        fork_plan.plan_all(
             origin.store,
             origin.saved.id,
             ["a", "b"],
@@ -321,7 +322,7 @@ def test_two_forks_in_one_place_are_refused(origin: Origin) -> None:
             outputs={"totals": str(origin.place / "x" / "variant")},
         )
     with pytest.raises(UsageError, match="each fork needs a different name, but got"):
-        fork.plan_all(origin.store, origin.saved.id, ["a", "a"])
+        fork_plan.plan_all(origin.store, origin.saved.id, ["a", "a"])
 
 
 def test_a_file_sink_is_refused_with_a_way_out(origin: Origin) -> None:

@@ -17,7 +17,7 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations.fork import promote, promote_steps
+from savepoints.operations.fork import promote, promote_plan, promote_steps
 from savepoints.operations.fork.promote_steps import PromotionPlan
 from savepoints.operations.inspect.locate import locate
 from savepoints.operations.rollback import rollback
@@ -196,21 +196,21 @@ def test_what_has_taken_over_and_not_moved_is_not_promoted_again(forked: Origin)
     carry_out(shop, plan)  # Without tables to give it rows: the fork stays.
 
     with pytest.raises(UsageError, match="took over from order_totals"):
-        promote.plan(shop.store, "variant")
+        promote_plan.plan(shop.store, "variant")
 
 
 def test_a_clone_is_not_what_readers_are_pointed_at(origin: Origin) -> None:
     origin.fork(way="clone")
 
     with pytest.raises(IncompatibleError, match="shallow clone"):
-        promote.plan(origin.store, "variant", hand_over="point")
+        promote_plan.plan(origin.store, "variant", hand_over="point")
 
 
 def test_only_a_fork_knows_whom_it_takes_over_from(origin: Origin) -> None:
     with pytest.raises(UsageError, match="was not created by"):
-        promote.plan(origin.store, ORIGIN)
+        promote_plan.plan(origin.store, ORIGIN)
     with pytest.raises(QueryNotFoundError):
-        promote.plan(origin.store, "nobody")
+        promote_plan.plan(origin.store, "nobody")
 
 
 def test_other_outputs_cannot_be_handed_over(forked: Origin) -> None:
@@ -222,4 +222,4 @@ def test_other_outputs_cannot_be_handed_over(forked: Origin) -> None:
     with pytest.raises(
         UsageError, match="variant writes totals, but order_totals writes audit, totals"
     ):
-        promote.plan(shop.store.with_settings(settings), "variant")
+        promote_plan.plan(shop.store.with_settings(settings), "variant")

@@ -13,7 +13,7 @@ from savepoints.errors import NotAlignedError, NotFoundError, SourceDataGoneErro
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.operations.fork import fork
+from savepoints.operations.fork import fork_plan
 from savepoints.operations.inspect import availability, estimate
 from savepoints.operations.rollback import rollback, target
 from savepoints.operations.rollback.query_context import QueryContext
@@ -123,8 +123,8 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     told = "Kafka no longer has 5 of the next 11 records"
     back = rollback.plan(query.store, saved.id)
     assert any(told in one for one in back.warnings)
-    asked = fork.ForkOptions(app="unused:app", outputs={"totals": str(on_local / "fork")})
-    forked = fork.plan(query.store, saved.id, "variant", asked)
+    asked = fork_plan.ForkOptions(app="unused:app", outputs={"totals": str(on_local / "fork")})
+    forked = fork_plan.plan(query.store, saved.id, "variant", asked)
     assert any(told in one for one in forked.warnings)
     assert forked.binding.settings().archives == query.settings.queries[QUERY].archives
     left = estimate.estimate(query.store, QUERY, from_savepoint=saved.id)
