@@ -10,7 +10,7 @@ from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.uri import Uri
 from tests.outputs import tables
 

@@ -23,6 +23,7 @@ from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.outputs.delta.write import write_batch
 from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.uri import Uri
 from tests import draw
 from tests.outputs import tables
@@ -102,7 +103,7 @@ class Program(ABC):
         """Return the version of the batch that it goes back to."""
         return batch_version.version_of_batch("table", str(self.table), (self.app_id,), BACK_TO)
 
-    def take_back(self) -> rewind.Rewind:
+    def take_back(self) -> Rewind:
         """Take the output back."""
         plan = rewind.plan(self.version(), "orders/", self.app_id, self.rows_of_ours)
         rewind.execute(plan, "op-20261121-101530-aaaaaa")

@@ -22,7 +22,7 @@ from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.fork import replace_content
 from savepoints.outputs.fork.replace_content import Takeover
 from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step
 from savepoints.store import bindings
 from savepoints.store.locks.lease import Lease

@@ -8,7 +8,7 @@ from savepoints.operations.pipeline import rollback_cut
 from savepoints.operations.pipeline.pipeline_graph import FindingKind, Pipeline
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_cut import MemberCut
-from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind import plan_text
 from savepoints.plan import Step
 
 # What such queries read is not known.
@@ -56,7 +56,7 @@ def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
         note
         for one in members
         for output in one.rollback.outputs
-        for note in rewind.reader_notes(output)
+        for note in plan_text.reader_notes(output)
     }
     for one in members:
         yield from (f"{one.query}: {note}" for note in one.rollback.warnings if note not in known)

@@ -30,8 +30,8 @@ from savepoints.operations.rollback import journalled, safety_savepoint
 from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.operations.savepoint import plan_basis, restore
 from savepoints.operations.savepoint.plan_basis import Basis
-from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind import plan_text, rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
@@ -245,7 +245,7 @@ def rewind_outputs(
     for one in plan.outputs:
         # Also when it was recorded: it refuses to finish if others have written since.
         held.check()
-        progress(rewind.what(one))
+        progress(plan_text.what(one))
         reached = rewind.execute(one, plan.operation_id, spark)
         step = f"output_{one.output.name}_rewound"
         # The query may have been run on since it was recorded.

@@ -26,8 +26,8 @@ from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import ResolvedTarget
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
-from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
+from savepoints.outputs.rewind import plan_text, rewind
+from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.plan import Step
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
@@ -86,7 +86,7 @@ def rewound(
             query=found.query,
         )
     outputs = _taken_back(context, found.outputs, found.generation, bound)
-    return outputs, [note for one in outputs for note in rewind.notes(one)]
+    return outputs, [note for one in outputs for note in plan_text.notes(one)]
 
 
 def kept(
@@ -98,7 +98,7 @@ def kept(
     notes: list[str] = []
     for one in found.outputs:
         following = _next_app_id(one, found.query, found.generation, context.number)
-        notes += rewind.kept(one, following)
+        notes += plan_text.kept(one, following)
         try:
             begun = _keep_output(
                 context, one.name, one.uri,
@@ -309,4 +309,4 @@ def _keep_output(
 
 def output_steps(outputs: Sequence[Rewind]) -> list[Step]:
     """Return what is done to the outputs as steps of a plan."""
-    return [Step(f"output_{one.output.name}_rewound", rewind.what(one)) for one in outputs]
+    return [Step(f"output_{one.output.name}_rewound", plan_text.what(one)) for one in outputs]

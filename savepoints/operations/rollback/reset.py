@@ -52,8 +52,8 @@ from savepoints.operations.rollback.generation_change import (
 )
 from savepoints.operations.rollback.next_outputs import Outputs
 from savepoints.operations.rollback.query_context import QueryContext
-from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind import plan_text
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime.archive_batches import ArchivedInputs
@@ -465,7 +465,7 @@ def _warnings(
         )
     if outputs == "keep" and not has_outputs:
         warnings.append("the settings do not name any outputs, so tables are left unchanged")
-    warnings += [note for one in rewound for note in rewind.notes(one)]
+    warnings += [note for one in rewound for note in plan_text.notes(one)]
     number = context.current.generation
     foreign = of_other_topics(context.store, context.query, number, _offsets(moves))
     return warnings + [_not_again(one, now.topics) for one in foreign]

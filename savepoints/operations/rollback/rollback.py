@@ -35,7 +35,7 @@ from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import restore
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability, available_ranges

@@ -18,7 +18,7 @@ from savepoints.model import OutputVersion
 from savepoints.outputs.correct.entity_rows import EntityRows
 from savepoints.outputs.correct.row_difference import ROW
 from savepoints.outputs.delta.write import Mode
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark import columns, multiset
 from savepoints.spark.columns import quoted
 

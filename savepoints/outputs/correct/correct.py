@@ -28,7 +28,7 @@ from savepoints.outputs.delta import batch_version, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
+from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

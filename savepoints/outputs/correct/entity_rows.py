@@ -9,7 +9,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.outputs.correct import desired_rows
 from savepoints.outputs.correct.row_difference import Differing, differing
 from savepoints.outputs.delta.write import Mode
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark.columns import quoted
 from savepoints.spark.session import session_like
 from savepoints.uri import Uri

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from savepoints.outputs.correct import commit, desired_rows, entity_rows
 from savepoints.outputs.correct.commit import Mark
 from savepoints.outputs.delta.write import Mode
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark.session import session_like
 from savepoints.uri import Uri
 

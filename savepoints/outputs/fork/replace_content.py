@@ -15,7 +15,7 @@ from savepoints.errors import FileSinkError, IncompatibleError
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version, writable
 from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import BEFORE_FIRST_BATCH, Rewind
+from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:

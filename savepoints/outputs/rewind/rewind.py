@@ -21,28 +21,9 @@ from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.delta.writable import Engine
 from savepoints.outputs.file_sink import file_sink
 from savepoints.outputs.rewind import rewind_commit, shared_table, spark_commit
-from savepoints.outputs.rewind.plan_text import kept, notes, reader_notes, what
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.spark import delta_transaction
 from savepoints.texts import count_text
-
-__all__ = [
-    "BEFORE_FIRST_BATCH",
-    "Rewind",
-    "engine_for",
-    "execute",
-    "is_done",
-    "kept",
-    "notes",
-    "plan",
-    "plan_empty",
-    "reader_notes",
-    "refuse_changed",
-    "session_for",
-    "take_back",
-    "undo",
-    "what",
-]
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -14,7 +14,7 @@ from savepoints.operations.cascade import carry_out
 from savepoints.operations.cascade.cascade import in_order
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
 from savepoints.outputs.correct.correct import Correction
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 

@@ -14,6 +14,7 @@ from savepoints.io import Location, storage_options
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import is_later_generation
 from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from tests.outputs import tables
 from tests.outputs.tables import opened
 
@@ -436,7 +437,7 @@ def test_the_present_of_an_output_is_its_newest_version(output: Output) -> None:
     assert (found.version, found.app_id, found.app_version) == (2, APP, 0)
 
 
-def rewound(output: Output, batch: int, app: str, following: str, number: int) -> rewind.Rewind:
+def rewound(output: Output, batch: int, app: str, following: str, number: int) -> Rewind:
     """Take an output back to a batch of one generation, for another to go on; return the plan."""
     plan = rewind.plan(
         batch_version.version_of_batch("totals", output.uri, (app,), batch), "orders/", following

@@ -14,8 +14,8 @@ from savepoints.io import Location
 from savepoints.model import OutputVersion, to_json
 from savepoints.outputs.delta import batch_version, missing_files, retention
 from savepoints.outputs.file_sink import file_sink
-from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind import plan_text, rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from tests.processes import script_killed_at
 
 pytestmark = pytest.mark.drawn(3)
@@ -25,7 +25,8 @@ _KILLED = """
 import json, sys
 from savepoints.model import from_json
 from savepoints.outputs.rewind import rewind
-getattr(rewind, sys.argv[1])(from_json(rewind.Rewind, json.loads(sys.argv[2])), "op-1")
+from savepoints.outputs.rewind.planned_rewind import Rewind
+getattr(rewind, sys.argv[1])(from_json(Rewind, json.loads(sys.argv[2])), "op-1")
 """
 
 
@@ -317,21 +318,21 @@ def test_data_files_that_are_gone_are_named_and_refused(sink: Sink) -> None:
 def test_the_plan_says_what_stays_and_what_readers_see(sink: Sink) -> None:
     plan = sink.plan(3)
 
-    assert rewind.what(plan) == (
+    assert plan_text.what(plan) == (
         f"truncate the log of {sink.at} from batch 7 back to batch 3, which is kept"
     )
-    stay, seen, compacted = rewind.notes(plan)
+    stay, seen, compacted = plan_text.notes(plan)
     assert "data files of the batches after 3 remain" in stay
     assert "they have read, and read the rewritten batches" in seen
     assert "compactInterval=3" in compacted
-    assert rewind.notes(sink.plan(7)) == ()
+    assert plan_text.notes(sink.plan(7)) == ()
 
 
 def test_trap_left_as_it_is_it_drops_what_is_run_again(sink: Sink) -> None:
-    (dropped,) = rewind.kept(sink.version(3), "x")
+    (dropped,) = plan_text.kept(sink.version(3), "x")
 
     assert f"{sink.at} is left as it is and will silently drop batches 4 to 7" in dropped
-    assert rewind.kept(sink.version(7), "x") == ()
+    assert plan_text.kept(sink.version(7), "x") == ()
 
 
 def test_there_is_no_date_until_which_it_can_be_read(sink: Sink) -> None:

@@ -148,7 +148,7 @@ def test_with_other_columns_the_partitioning_stays(spark: SparkSession, tmp_path
 
 def test_it_is_read_from_a_journal_as_it_was_written() -> None:
     from savepoints.model import to_json
-    from savepoints.outputs.rewind.rewind import Rewind
+    from savepoints.outputs.rewind.planned_rewind import Rewind
 
     source = OutputVersion("totals", "/fork", "id", 4, FORK, BATCH)
     live = Rewind(OutputVersion("totals", "/live", "id2", 9, NEXT, None), 9, {NEXT: -1}, "shop/")

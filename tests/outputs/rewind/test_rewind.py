@@ -22,7 +22,8 @@ from savepoints.io import Location, storage_options
 from savepoints.model import OutputVersion, from_json, to_json
 from savepoints.outputs.delta import batch_version, missing_files
 from savepoints.outputs.delta import log as delta_log
-from savepoints.outputs.rewind import rewind, rewind_commit
+from savepoints.outputs.rewind import plan_text, rewind, rewind_commit
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from tests.outputs import tables
 
 pytestmark = pytest.mark.drawn(2)
@@ -82,7 +83,7 @@ def at_batch(uri: str, batch: int) -> OutputVersion:
     return batch_version.version_of_batch("totals", uri, (OWN,), batch)
 
 
-def planned(uri: str, batch: int) -> rewind.Rewind:
+def planned(uri: str, batch: int) -> Rewind:
     return rewind.plan(at_batch(uri, batch), "orders/", NEXT)
 
 
@@ -410,7 +411,7 @@ def test_columns_and_properties_go_back_too_and_the_plan_says_so(on_local: Locat
     table(uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
     plan = planned(uri, 1)
 
-    notes = " / ".join(rewind.notes(plan))
+    notes = " / ".join(plan_text.notes(plan))
     assert "revert to those of version 1; removed: extra" in notes
     assert "properties are also rewound: delta.logRetentionDuration" in notes
     rewind.execute(plan, "op-1")
@@ -428,7 +429,7 @@ def test_a_protocol_that_went_up_stays_and_the_plan_says_so(on_local: Location) 
     )
     plan = planned(uri, 1)
 
-    assert any("protocol is kept" in one for one in rewind.notes(plan))
+    assert any("protocol is kept" in one for one in plan_text.notes(plan))
     rewind.execute(plan, "op-1")
     assert table(uri).protocol().writer_features is not None
 
@@ -436,24 +437,24 @@ def test_a_protocol_that_went_up_stays_and_the_plan_says_so(on_local: Location) 
 def test_the_plan_says_what_readers_see_and_when_ids_are_forgotten(on_local: Location) -> None:
     uri = tables.unpack("change_data_feed", on_local / "totals")
     plan = planned(uri, 2)
-    assert rewind.what(plan) == (
+    assert plan_text.what(plan) == (
         f"rewind {uri} from version 5 to the rows and transaction ids of version 3, in one commit"
     )
-    readers, feed = rewind.notes(plan)
+    readers, feed = plan_text.notes(plan)
     assert "skipChangeCommits" in readers
     assert "deletes and inserts" in feed
-    assert rewind.notes(planned(uri, 4)) == ()
+    assert plan_text.notes(planned(uri, 4)) == ()
 
     table(uri).alter.set_table_properties(
         {"delta.setTransactionRetentionDuration": "interval 9 days"}, raise_if_not_exists=False
     )
-    assert "expire after interval 9 days" in rewind.notes(planned(uri, 4))[-1]
+    assert "expire after interval 9 days" in plan_text.notes(planned(uri, 4))[-1]
 
 
 def test_a_plan_is_read_from_the_journal_as_it_was(on_local: Location) -> None:
     plan = planned(written(on_local), 1)
 
-    assert from_json(rewind.Rewind, json.loads(json.dumps(to_json(plan)))) == plan
+    assert from_json(Rewind, json.loads(json.dumps(to_json(plan)))) == plan
 
 
 def test_emptied_it_has_no_rows_and_the_first_batch_is_written_again(place: Location) -> None:
@@ -469,7 +470,7 @@ def test_emptied_it_has_no_rows_and_the_first_batch_is_written_again(place: Loca
     assert {table(uri).transaction_version(app) for app in ids} == {-1}
     assert rewind.execute(plan, "op-1") == 5
     assert at_batch(uri, 0).version == 5
-    assert "remove the rows" in rewind.what(plan)
+    assert "remove the rows" in plan_text.what(plan)
 
 
 def test_emptied_and_undone_it_is_as_before(place: Location) -> None:
@@ -510,7 +511,7 @@ def test_rows_of_others_are_not_removed(on_local: Location, app: str | None) -> 
             rewind.plan_empty("totals", uri, "orders/", (), NEXT)
     else:
         plan = rewind.plan_empty("totals", uri, "orders/", (), NEXT)
-        assert any("log begins with version 5" in one for one in rewind.notes(plan))
+        assert any("log begins with version 5" in one for one in plan_text.notes(plan))
 
 
 def test_going_back_to_a_version_whose_own_commit_is_gone(on_local: Location) -> None:
@@ -533,8 +534,8 @@ def test_trap_what_stays_drops_or_doubles_the_batches_that_are_run_again(
     uri = written(on_local)
     first, last = at_batch(uri, 1), at_batch(uri, 3)
 
-    (dropped,) = rewind.kept(first, OWN)
+    (dropped,) = plan_text.kept(first, OWN)
     assert "silently drop batches 2 to 3" in dropped
-    (doubled,) = rewind.kept(first, NEXT)
+    (doubled,) = plan_text.kept(first, NEXT)
     assert "since version 1: rows may be duplicated" in doubled
-    assert rewind.kept(last, OWN) == rewind.kept(last, NEXT) == ()
+    assert plan_text.kept(last, OWN) == plan_text.kept(last, NEXT) == ()

@@ -13,7 +13,7 @@ from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location, storage_options
 from savepoints.outputs.delta import batch_version, log
 from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from tests.outputs import tables
 from tests.outputs.tables import append, opened, recorded
 

@@ -16,8 +16,8 @@ from savepoints.local import LocalWorld
 from savepoints.model import from_json, to_json
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta import log as delta_log
-from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.rewind import Rewind
+from savepoints.outputs.rewind import plan_text, rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark import delta_transaction
 from tests.outputs import tables
 from tests.outputs.features import BY_SPARK
@@ -51,7 +51,7 @@ def test_rows_and_ids_go_back_in_one_commit_and_batches_go_on(
     table = SparkTable(spark, name, on_local)
     plan = table.plan(2)
     assert (plan.engine, plan.newest) == ("spark", 5)
-    assert any("Spark" in note for note in rewind.notes(plan))
+    assert any("Spark" in note for note in plan_text.notes(plan))
 
     assert executed(spark, plan) == executed(spark, plan) == 6
 
