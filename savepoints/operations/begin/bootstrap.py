@@ -19,7 +19,7 @@ from typing import Literal
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_query_id
 from savepoints.config.settings import Settings
-from savepoints.errors import NotFoundError, TargetExistsError
+from savepoints.errors import TargetExistsError
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, kafka_position, new_id, utc_now
 from savepoints.observe.recorder import recorded
@@ -212,7 +212,7 @@ def undo(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -> N
     def empty(check: Callable[[], None]) -> None:
         for name, uri in plan.outputs.items() if plan.writes else ():
             check()
-            if not _has_rows(uri):
+            if not new_query.has_rows(uri):
                 continue
             progress(f"emptying {uri}")
             own = app_id(plan.query, name, plan.generation)
@@ -293,7 +293,7 @@ def _ends(end: KafkaEnd | TableEnd) -> tuple[str, int | None]:
 def _refuse_filled(query: str, tables: Mapping[str, str]) -> None:
     """Refuse to write to tables that have rows, which nobody could tell from the query's."""
     for name, uri in tables.items():
-        if _has_rows(uri):
+        if new_query.has_rows(uri):
             raise TargetExistsError(
                 f"the output {name} of {query} already has rows: {uri}",
                 hint="if it has what the query would have written up to there: --outputs none; "
@@ -301,13 +301,6 @@ def _refuse_filled(query: str, tables: Mapping[str, str]) -> None:
                 query=query,
                 uri=uri,
             )
-
-
-def _has_rows(uri: str) -> bool:
-    try:
-        return bool(batch_version.open_table(uri).file_uris())
-    except NotFoundError:
-        return False
 
 
 def _command(query: str, until: str, batch_records: int | None, outputs: Outputs) -> str:

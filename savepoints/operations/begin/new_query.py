@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from savepoints.checkpoint import position
 from savepoints.config.settings import QuerySettings, Settings
-from savepoints.errors import StalePlanError, TargetExistsError
+from savepoints.errors import NotFoundError, StalePlanError, TargetExistsError
 from savepoints.io import Location
 from savepoints.model import Form, Savepoint, SavepointKind
 from savepoints.operations.rollback.generation_change import BegunGeneration, GenerationPlan
@@ -133,6 +133,14 @@ def make_outputs(outputs: Mapping[str, str], schema: str) -> None:
         write.ensure_table(Uri.parse(uri), schema)
 
 
+def has_rows(uri: str) -> bool:
+    """Say whether there is a table that has rows."""
+    try:
+        return bool(batch_version.open_table(uri).file_uris())
+    except NotFoundError:
+        return False
+
+
 def take_over_outputs(
     plan: BeginningPlan,
     outputs: Mapping[str, str],
@@ -153,7 +161,8 @@ def take_over_outputs(
     for name, uri in outputs.items():
         own = app_id(plan.query, name, plan.generation)
         there = batch_version.present(name, uri, own)
-        if there.app_version == batch_id or there.version == 0:
+        is_new = there.version == 0 and not has_rows(uri)
+        if there.app_version == batch_id or is_new:
             continue
         check()
         progress(f"marking {uri} as of batch {batch_id}")
