@@ -72,7 +72,7 @@ def command(
     from savepoints.operations.begin import bootstrap
 
     plan = bootstrap.plan(
-        call.store,
+        call.place,
         query,
         until=until,
         batch_records=batch_records,
@@ -84,7 +84,8 @@ def command(
         call.output.progress(f"resuming the interrupted bootstrap {plan.operation_id}")
     if not call.confirm(plan, consent):
         return
-    done = bootstrap.execute(plan, call.store, progress=call.output.progress)
+    store = call.place.make(call.output.progress)
+    done = bootstrap.execute(plan, store, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(bootstrapped=done)
         return

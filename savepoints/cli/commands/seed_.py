@@ -79,7 +79,7 @@ def command(
             hint="either --offsets JSON, or --until TIME",
         )
     plan = seed.plan(
-        call.store,
+        call.place,
         query,
         [parse(text) for text in places],
         until=offsets or until or "",
@@ -97,7 +97,8 @@ def command(
         call.output.progress(f"resuming the interrupted seed {plan.operation_id}")
     if not call.confirm(plan, consent):
         return
-    done = seed.execute(plan, call.store, progress=call.output.progress)
+    store = call.place.make(call.output.progress)
+    done = seed.execute(plan, store, progress=call.output.progress)
     if call.output.format == "json":
         call.output.document(seeded=done)
         return
