@@ -7,7 +7,13 @@ from datetime import datetime, timedelta, timezone
 
 def count_text(count: int, noun: str) -> str:
     """Write a count for people: `1 row`, `7,846 rows`."""
-    return f"{count:,} {noun if count == 1 else noun + 's'}"
+    return f"{count:,} {noun if count == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y"):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
 
 
 def or_dash(value: object) -> object:

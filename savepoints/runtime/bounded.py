@@ -31,6 +31,7 @@ from savepoints.plan import Progress, silent
 from savepoints.runtime import planned_offsets
 from savepoints.runtime.runner import Ended, Ran, Runner
 from savepoints.sources.kafka.offsets import count, require_reachable, step, with_new_partitions
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.sources.kafka.offsets import Range, Ranges
@@ -276,7 +277,8 @@ class _BoundedRun:
             )
         after = self._reached()
         self.progress(
-            f"batch {batch}: {count(before, after)} records, {count(after, self.ends)} to go"
+            f"batch {batch}: {count_text(count(before, after), 'record')}, "
+            f"{count(after, self.ends)} to go"
         )
 
     def _next(self, aim: KafkaOffsets) -> tuple[KafkaOffsets, ...] | None:

@@ -65,7 +65,7 @@ _FAMILIES = Cell("refused", "column families", ProviderError, "has column famili
 _FORMAT_2 = Cell(
     "refused", "checkpoint format 2", ProviderError, "has state store checkpoint format 2"
 )
-_LIMIT_ROWS = "Spark does not read the state rows of globalLimit"
+_LIMIT_ROWS = "Spark cannot read the state rows of globalLimit"
 _JOIN_ROWS = "Spark cannot write the state rows of a join of format 4"
 _NO_FAMILIES = Cell(
     "–", "it has one column family only", "UNSUPPORTED_FEATURE.STATE_STORE_MULTIPLE_COLUMN_FAMILIES"
@@ -190,7 +190,7 @@ a batch in the middle, and compares every later batch, the watermarks, the timer
 the end with those of the query that was not interrupted. State partitions without rows occur.
 
 - **exact**: each later batch is that of the uninterrupted query.
-- **native only**: Spark does not read or write its state rows. The native form restores it exactly;
+- **native only**: Spark cannot read or write its state rows. The native form restores it exactly;
   asked for the canonical form alone, `create` refuses.
 - **refused**: an error that says why; nothing is written.
 - **–**: Spark itself does not run it.

@@ -112,7 +112,7 @@ def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
             "without it; they can once Spark 4 has run a batch"
         )
     if operator.name not in CANONICAL:
-        return f"Spark does not read the state rows of {operator.name}"
+        return f"Spark cannot read the state rows of {operator.name}"
     join_format = int(conf.get(JOIN_FORMAT_KEY, "2"))
     if operator.name == "symmetricHashJoin" and join_format >= _FIRST_JOIN_FORMAT_WITHOUT_ROWS:
         return f"Spark cannot write the state rows of a join of format {join_format}"

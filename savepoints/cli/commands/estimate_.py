@@ -9,7 +9,7 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
-from savepoints.texts import bytes_text, moment_text
+from savepoints.texts import bytes_text, count_text, moment_text
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.estimate import Estimate
@@ -62,9 +62,11 @@ def _backlog(found: Estimate) -> str:
     if found.backlog_records == 0:
         return "0 records"
     if found.backlog_bytes is None or found.record_bytes is None:
-        return f"{found.backlog_records} records of unknown size: no record was sampled"
+        return (
+            f"{count_text(found.backlog_records, 'record')} of unknown size: no record was sampled"
+        )
     return (
-        f"{found.backlog_records} records, about {bytes_text(found.backlog_bytes)} "
+        f"{count_text(found.backlog_records, 'record')}, about {bytes_text(found.backlog_bytes)} "
         f"({found.record_bytes:.0f} bytes per record, {found.records_sampled} sampled)"
     )
 

@@ -9,6 +9,7 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, moment
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.merge.late import LateEvents
@@ -53,13 +54,27 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
 
 def _pairs(found: LateEvents) -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = [
-        ("query", f"{found.query}, generation {found.generation}, {found.batches} batches"),
-        ("dropped", f"{found.events} events of {found.entities} entities"),
+        (
+            "query",
+            f"{found.query}, generation {found.generation}, {count_text(found.batches, 'batch')}",
+        ),
+        (
+            "dropped",
+            f"{count_text(found.events, 'event')} of {count_text(found.entities, 'entity')}",
+        ),
     ]
     if len(found.inputs) > 1:
-        pairs += [(f"input {name}", f"{count} events") for name, count in found.inputs.items()]
+        pairs += [
+            (f"input {name}", f"{count_text(count, 'event')}")
+            for name, count in found.inputs.items()
+        ]
     if found.again:
-        pairs.append(("delivered twice", f"{found.again} events, already counted the first time"))
+        pairs.append(
+            (
+                "delivered twice",
+                f"{count_text(found.again, 'event')}, already counted the first time",
+            )
+        )
     if not found.events:
         return pairs
     middle, most, nearly, longest = found.missed_seconds
@@ -68,7 +83,10 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
         *(
             (
                 one.name,
-                f"{one.rows} rows of {one.events} events, missing from {one.results} results",
+                (
+                    f"{count_text(one.rows, 'row')} of {count_text(one.events, 'event')}, "
+                    f"missing from {count_text(one.results, 'result')}"
+                ),
             )
             for one in found.operators
         ),
@@ -80,7 +98,10 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
             ),
         ),
         *(
-            (f"{one.hour:%Y-%m-%d %H}:00", f"{one.events} events of {one.entities} entities")
+            (
+                f"{one.hour:%Y-%m-%d %H}:00",
+                f"{count_text(one.events, 'event')} of {count_text(one.entities, 'entity')}",
+            )
             for one in found.hours[-_HOURS:]
         ),
         *(("missing from", uri) for uri in found.outputs),

@@ -12,6 +12,7 @@ from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, moment, mutating, pausing_the_run
 from savepoints.config.duration import duration_text
 from savepoints.errors import UsageError
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.cascade.cascade import Downstream, MergedThrough
@@ -175,8 +176,9 @@ def _show(call: Invocation, done: MergedThrough, left_out: int) -> None:
     pairs = [] if merged is None else _pairs(merged, left_out)
     for one in done.downstream:
         changed = (
-            f"{one.rows_removed} rows replaced by {one.rows_added}, of {one.entities} entities; "
-            f"{one.controls} control entities identical"
+            f"{count_text(one.rows_removed, 'row')} replaced by {one.rows_added:,}, of "
+            f"{count_text(one.entities, 'entity')}; {one.controls} control entities "
+            "identical"
         )
         now = "" if one.generation is None else f", now generation {one.generation}"
         pairs.append((f"downstream {one.query}", changed + now))
@@ -215,13 +217,19 @@ def _require_one_of(
 
 
 def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
-    counted = f"{done.rows} events of {done.entities} entities; {done.known} were already known"
+    counted = (
+        f"{count_text(done.rows, 'event')} of {count_text(done.entities, 'entity')}; "
+        f"{done.known:,} already known"
+    )
     if done.policy == "append" and done.rows:
         return [("query", done.query), ("appended", counted), ("took", f"{done.seconds:.1f} s")]
     if done.checkpoint is None:
         why = f"already merged by {done.merged_by}" if done.merged_by else "all already known"
-        rest = f"; {left_out} rows excluded by --until" if left_out else ""
-        return [("query", done.query), ("nothing to do", f"{done.known} events, {why}{rest}")]
+        rest = f"; {count_text(left_out, 'row')} excluded by --until" if left_out else ""
+        return [
+            ("query", done.query),
+            ("nothing to do", f"{count_text(done.known, 'event')}, {why}{rest}"),
+        ]
     seconds = done.pause_seconds
     pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
     return [

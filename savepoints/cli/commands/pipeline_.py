@@ -21,6 +21,7 @@ from savepoints.cli.options import (
 )
 from savepoints.errors import PartlyDoneError, VerificationError
 from savepoints.model import Form, utc_now
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -196,7 +197,10 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     done = groups.execute_copy(plan, call.store, progress=call.output.progress)
     call.output.result(
         lambda: [
-            *((f"savepoint {one.savepoint_id}", f"{one.objects_copied} files") for one in done),
+            *(
+                (f"savepoint {one.savepoint_id}", f"{count_text(one.objects_copied, 'file')}")
+                for one in done
+            ),
             ("destination", destination),
         ],
         copied=list(done),

@@ -6,6 +6,7 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, mutating
+from savepoints.texts import count_text
 
 
 @click.command("rename")
@@ -33,4 +34,6 @@ def command(call: Invocation, query: str, name: str, *, consent: Consent) -> Non
     if call.output.format == "json":
         call.output.document(query=plan.to, savepoints=plan.savepoints)
     else:
-        call.output.line(f"renamed {plan.query} to {plan.to}, with {plan.savepoints} savepoints")
+        call.output.line(
+            f"renamed {plan.query} to {plan.to}, with {count_text(plan.savepoints, 'savepoint')}"
+        )

@@ -13,7 +13,7 @@ from savepoints.cli.options_migrate import MigrationOptions, migrating
 from savepoints.cli.options_point import PointOptions, Restoring, point_of, restoring, to_a_point
 from savepoints.errors import UsageError
 from savepoints.model import Provider
-from savepoints.texts import bytes_text
+from savepoints.texts import bytes_text, count_text
 
 if TYPE_CHECKING:
     from savepoints.bound_plan import BoundPlan
@@ -132,7 +132,7 @@ def command(
             ("next batch", f"batch {restored.batch_id + 1}"),
             (
                 "restored",
-                f"{restored.objects} files, {bytes_text(restored.bytes_written)} in "
+                f"{count_text(restored.objects, 'file')}, {bytes_text(restored.bytes_written)} in "
                 f"{restored.seconds:.2f} s from the {restored.form} form"
                 + (" (already restored)" if restored.already_restored else ""),
             ),

@@ -39,6 +39,7 @@ from savepoints.sources.tables import events
 from savepoints.sources.tables.events import ENTITY
 from savepoints.store import bindings, scratch
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +137,9 @@ def _prepare(
     )
     cut = place / CUT
     export.mount(work.store.manifest(proof.id), work.store, cut)
-    work.progress(f"{reader.query}: replaying what it has read about {entities.count()} entities")
+    work.progress(
+        f"{reader.query}: replaying what it has read about {count_text(entities.count(), 'entity')}"
+    )
     _prove(work, proof, cut, before, entities.unionByName(controls))
     work.progress(f"{reader.query}: replaying them with the correction")
     after = replay(
@@ -252,7 +255,7 @@ def _prove(
         tolerance=tolerance,
     )
     from_nothing = entities.selectExpr(ENTITY, "cast(null as bigint) as version")
-    differing = [f"{state.different} rows of state"] if state.different else []
+    differing = [f"{count_text(state.different, 'row')} of state"] if state.different else []
     for one in proof.outputs:
         output = reader.app.outputs[one.name]
         found = correct_controls.compare_rows(
@@ -269,7 +272,9 @@ def _prove(
         )
         if found.entities:
             sample = f", for example {found.sample[0]}" if found.sample else ""
-            differing.append(f"{found.missing + found.extra} rows of {one.name}{sample}")
+            differing.append(
+                f"{count_text(found.missing + found.extra, 'row')} of {one.name}{sample}"
+            )
     if differing:
         raise CheckFailedError(
             f"{reader.query} cannot apply the correction exactly: replaying what it has "

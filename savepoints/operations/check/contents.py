@@ -19,6 +19,7 @@ from savepoints.store.savepoint import inventory
 from savepoints.store.savepoint.inventory import Directory
 from savepoints.store.savepoint.manifest import manifest_path
 from savepoints.store.tables import checksums
+from savepoints.texts import count_text
 
 _REBUILD = "savepoints check --rebuild-catalog"
 _REPEATED = "its Delta log is damaged: restore the table's files from a backup"
@@ -183,7 +184,7 @@ def _checkpoint(generation: Generation) -> Seen | None:
 
 def _events(store: Store) -> Seen:
     try:
-        return Seen("events", "ok", f"{len(store.events.all())} events")
+        return Seen("events", "ok", f"{count_text(len(store.events.all()), 'event')}")
     except VerificationError as error:
         advice = (
             "all commands work without it; to start a new table, move the directory events/ "

@@ -45,6 +45,7 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.sources.kafka.offsets import Ranges
@@ -319,4 +320,4 @@ def _will_run(one: Run) -> str:
     if not one.records:
         return f"{one.query} has already reached the end, or only has to finish a batch"
     since = "the beginning" if one.from_batch is None else f"batch {one.from_batch}"
-    return f"run {one.query} ({one.application}) from {since}: {one.records} records"
+    return f"run {one.query} ({one.application}) from {since}: {count_text(one.records, 'record')}"

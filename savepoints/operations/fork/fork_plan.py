@@ -27,6 +27,7 @@ from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
+from savepoints.texts import bytes_text, count_text
 from savepoints.uri import Uri
 
 VERB = "fork"
@@ -313,7 +314,7 @@ def what_of(one: Isolation) -> str:
     version = f"version {one.output.version} of {one.output.uri}"
     if one.way == "clone":
         return f"make {one.uri} a shallow clone of {version}"
-    return f"copy {version} to {one.uri}: {one.files} files, {one.bytes} bytes"
+    return f"copy {version} to {one.uri}: {count_text(one.files, 'file')}, {bytes_text(one.bytes)}"
 
 
 def _consequences(outputs: tuple[Isolation, ...]) -> list[str]:

@@ -38,6 +38,7 @@ from savepoints.sources.kafka.offsets import count
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 # Catching up ends when so little is left that the pause will be short, or it does not help.
 _SHORT_SECONDS = 10.0
@@ -197,7 +198,9 @@ class _Promotion:
             behind = count(self._offsets(self._fork), ends)
             if behind == 0:
                 return
-            self.progress(f"{self.plan.fork} is {behind} records behind {self.plan.query}")
+            self.progress(
+                f"{self.plan.fork} is {count_text(behind, 'record')} behind {self.plan.query}"
+            )
             self._run_to(self._fork, ends, lambda: None)
             if time.monotonic() - begun < _SHORT_SECONDS:
                 return

@@ -38,6 +38,7 @@ from savepoints.plan import Progress, silent
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables import catalog
+from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -218,7 +219,7 @@ class _Verification:
         manifests = in_parallel(self._manifest, savepoints)
         whole = [one for one in manifests if isinstance(one, Manifest)]
         count = len({file.stored_at for one in whole for file in one.files})
-        self.progress(f"checking {count} files")
+        self.progress(f"checking {count_text(count, 'file')}")
         looked = verification.check_files(self.store.root, whole, self.share)
         pairs = list(zip(savepoints, manifests, strict=True))
         if self.depth in {"structure", "checksums"}:
@@ -281,7 +282,7 @@ class _Verification:
             return None, []
         rows, findings = verification.compare_rows(self.store, savepoint)
         if self.depth in {"contents", "deep"} and not findings and savepoint.operators:
-            self.progress(f"reading {rows} rows (starts Spark if it is not running)")
+            self.progress(f"reading {count_text(rows, 'row')} (starts Spark if it is not running)")
             with reading(self.store, savepoint.id, "verify"):
                 findings += verification.compare_contents(self.store, savepoint)
         return rows, findings

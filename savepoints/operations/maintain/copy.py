@@ -27,6 +27,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import labels, manifest
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
+from savepoints.texts import bytes_text, count_text
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,10 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     if not target.exists():
         notes += (f"there is no store at {target.root} yet: one will be created",)
     steps = (
-        Step("files", f"copy {len(stored.files) - len(present)} files ({missing} bytes)"),
+        Step(
+            "files",
+            f"copy {count_text(len(stored.files) - len(present), 'file')} ({bytes_text(missing)})",
+        ),
         Step("manifest", f"write labels and manifest to {target.root}"),
         Step("catalog", "add the savepoint to the catalog there"),
     )
@@ -148,7 +152,7 @@ def execute(plan: CopyPlan, store: Store, *, progress: Progress = silent) -> Cop
         lease.hold_files(target.root, plan.query_id, plan.query, "copy") as held,
     ):
         stored = _whole(store, savepoint)
-        progress(f"copying {len(stored.files)} files to {target.root}")
+        progress(f"copying {count_text(len(stored.files), 'file')} to {target.root}")
         copied = _copy_files(store.root, target.root, stored.files, held)
         faults.reach("copy.files")
         held.check()

@@ -28,6 +28,7 @@ from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.inventory import Inventory
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import manifest_path
+from savepoints.texts import count_text
 
 GRACE = timedelta(hours=24)
 
@@ -128,7 +129,8 @@ def execute(plan: GcPlan, store: Store, *, progress: Progress = silent) -> Colle
         done = work.done(plan.warnings, time.monotonic() - begun)
         noted.note(
             bytes=done.bytes,
-            message=f"adopted {', '.join(done.adopted) or 'nothing'}, deleted {done.files} files",
+            message=f"adopted {', '.join(done.adopted) or 'nothing'}, deleted "
+            f"{count_text(done.files, 'file')}",
         )
     return done
 

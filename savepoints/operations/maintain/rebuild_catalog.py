@@ -20,6 +20,7 @@ from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Directory
 from savepoints.store.savepoint.manifest import manifest_path
 from savepoints.store.tables import checksums
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
         faults.reach("rebuild-catalog.anew")
     elif not plan.done:
         wanted = {*plan.added, *plan.changed}
-        progress(f"correcting {len(wanted)} rows, removing {len(plan.removed)}")
+        progress(f"correcting {count_text(len(wanted), 'row')}, removing {len(plan.removed)}")
         store.catalog.put([one for name, one in found.savepoints.items() if name in wanted])
         faults.reach("rebuild-catalog.rows")
         store.catalog.remove([name for name in plan.removed if name not in found.savepoints])

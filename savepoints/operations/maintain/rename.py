@@ -19,6 +19,7 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
         verb="rename",
         query=query,
         steps=(
-            Step("savepoints", f"assign {len(mine)} savepoints to {to}"),
+            Step("savepoints", f"assign {count_text(len(mine), 'savepoint')} to {to}"),
             Step("generations", f"assign {len(generations)} generations to {to}"),
         ),
         warnings=(
@@ -117,7 +118,7 @@ def _refuse_managed(store: Store, query: str) -> None:
         "its tables have transactions under that name": any(
             output.app_id.startswith(begins) for one in mine for output in one.outputs
         ),
-        "`savepoints run` starts it": any(one.application for one in mine)
+        "it is run by `savepoints run`": any(one.application for one in mine)
         or any(bindings.find(store.root, query, one.generation) for one in generations),
         "its merges are recorded under that name": bool(store.ledger.all(query)),
     }

@@ -21,6 +21,7 @@ from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Merge
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def carry_out(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appen
             since=kafka_offsets(plan.since) or {},
             merge_id=plan.operation_id,
         )
-        progress(f"producing {plan.facts.rows} events to {plan.topic}")
+        progress(f"producing {count_text(plan.facts.rows, 'event')} to {plan.topic}")
         rows = left.orderBy("event_time", "event_id").selectExpr(
             "key", "value", "headers", "unix_millis(timestamp) timestamp_ms", "event_id"
         )

@@ -11,6 +11,7 @@ from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.outputs.correct import controls as correct_controls
 from savepoints.outputs.correct.controls import OutputControls
 from savepoints.sources.late import affected_entities
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Proof:
         """What differs, with an example."""
         found = []
         if self.state_different:
-            found.append(f"{self.state_different} rows of state")
+            found.append(f"{count_text(self.state_different, 'row')} of state")
         found += [
-            f"{one.missing + one.extra} rows of {one.output}"
+            f"{count_text(one.missing + one.extra, 'row')} of {one.output}"
             for one in self.outputs
             if one.entities
         ]

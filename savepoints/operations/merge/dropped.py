@@ -29,6 +29,7 @@ from savepoints.sources.late.batch import LateBatch
 from savepoints.sources.late.dropped_late import LATE_MS, READ_MS, Read, moment_of
 from savepoints.store import scratch
 from savepoints.store.batch_log import Batch
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +72,7 @@ def find(
     if not any(one.late_watermark_ms > 0 for one in reads):
         none = {name: _nothing(spark) for name in names}
         return Dropped(reads, none, late_rows.nothing(spark), dict.fromkeys(names, 0))
-    progress(f"reading the events of {len(reads)} batches of {live.name}")
+    progress(f"reading the events of {count_text(len(reads), 'batch')} of {live.name}")
     behind = {
         name: scratch.keep(spark, _behind(spark, live, name, reads), place / "behind" / name)
         for name in names

@@ -39,6 +39,7 @@ from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.offset_ranges import End
 from savepoints.store.batch_log import Batch
 from savepoints.store.savepoint import canonical
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -218,7 +219,9 @@ class MergeReplay(ShadowReplay):
         ]
         if seeds and self.replay.operators:
             entities = self.assignment.entities
-            self.progress(f"copying the state of {entities} entities from the base savepoints")
+            self.progress(
+                f"copying the state of {count_text(entities, 'entity')} from the base savepoints"
+            )
             self.replay.seed(seeds, watermark_ms=low, timestamp_ms=last.timestamp_ms)
         return low
 

@@ -21,6 +21,7 @@ from savepoints.runtime.app import App
 from savepoints.store import bindings, scratch
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import MergeFacts, MergePolicy
+from savepoints.texts import count_text
 
 
 def plan(
@@ -74,7 +75,9 @@ def plan(
 
 
 def _steps(plan: MergingPlan) -> tuple[Step, ...]:
-    whose = "all state" if plan.of_all else f"the state of {plan.facts.entities} entities"
+    whose = (
+        "all state" if plan.of_all else f"the state of {count_text(plan.facts.entities, 'entity')}"
+    )
     return (
         *safety_savepoint.step(plan.safety_id, plan.from_checkpoint, plan.from_batch),
         Step("checkpoint_written", f"write {plan.checkpoint} with {whose} replaced"),

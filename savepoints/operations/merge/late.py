@@ -21,6 +21,7 @@ from savepoints.sources.late import late_figures
 from savepoints.sources.late.late_figures import LateFigures
 from savepoints.store import bindings, scratch
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 VERB = "late"
 
@@ -93,7 +94,8 @@ def late(
                 "entities": str(report.entities),
                 **({} if since is None else {"since": rfc3339(since)}),
             },
-            message=f"{report.events} events of {report.entities} entities were dropped as late",
+            message=f"{count_text(report.events, 'event')} of "
+            f"{count_text(report.entities, 'entity')} dropped as late",
         )
     return report
 

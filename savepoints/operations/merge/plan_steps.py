@@ -12,6 +12,7 @@ from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.plan import Step
+from savepoints.texts import count_text
 
 _GIVEN_UP_BY_APPEND = (
     "the events are treated as if they arrived now: those below the watermark are dropped, "
@@ -61,7 +62,7 @@ def _append(plan: MergePlan, assignment: Assignment) -> MergePlan:
         operators=(),
         outputs=(),
         steps=(
-            Step("produced", f"produce {plan.rows} events to the end of {topic}"),
+            Step("produced", f"produce {count_text(plan.rows, 'event')} to the end of {topic}"),
             Step("in_ledger", "record them in the ledger"),
         ),
         warnings=(_GIVEN_UP_BY_APPEND, _STAYS.format(topic=topic), *_not_merged(plan)),
@@ -125,7 +126,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
     )
     then = "refuse if any differs"
     if not against:
-        then = f"if any differs, replay {batches} batches one by one and compare again"
+        then = f"if any differs, replay {count_text(batches, 'batch')} one by one and compare again"
     return replace(
         plan,
         controls=controls,
@@ -140,7 +141,8 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
         steps=(
             Step(
                 "replayed",
-                f"replay {events} events of {plan.entities} entities ({begins}) and {controls} "
+                f"replay {count_text(events, 'event')} of "
+                f"{count_text(plan.entities, 'entity')} ({begins}) and {controls} "
                 f"control entities alongside {plan.query}, {how}",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),

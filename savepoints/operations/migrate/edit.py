@@ -32,6 +32,7 @@ from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, manifest
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
+from savepoints.texts import count_text
 
 AT_MOST = 1000
 _SHOWN = 20
@@ -192,7 +193,7 @@ def _make(
     home = store.root / manifest.directory(plan.savepoint_id)
     home.delete(info.path for info in home.list())
     small = [file for file in parent.native if not is_state_data(file.path)]
-    progress(f"copying {len(small)} files and the state rows of {plan.parent}")
+    progress(f"copying {count_text(len(small), 'file')} and the state rows of {plan.parent}")
     copied = _copy(store, small, plan.savepoint_id)
     faults.reach("edit.files")
 

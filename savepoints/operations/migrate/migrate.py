@@ -29,6 +29,7 @@ from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.app import KeyMigration
 from savepoints.store import bindings
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +239,8 @@ def _require_possible(report: Upgrade, *, allow_dropped_state: bool) -> None:
 
 def _lost(report: Upgrade) -> tuple[str, ...]:
     return tuple(
-        one.what if one.rows is None else f"{one.what}, {one.rows} rows" for one in report.dropped
+        one.what if one.rows is None else f"{one.what}, {count_text(one.rows, 'row')}"
+        for one in report.dropped
     )
 
 

@@ -69,6 +69,7 @@ from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.tables.merge_ledger import Merge
+from savepoints.texts import count_text
 
 VERB = "reset"
 
@@ -239,7 +240,7 @@ def _write_empty(plan: ResetPlan) -> NewCheckpoint:
     target = Location.of(plan.checkpoint)
     if not native.claim(target, f"{VERB} {plan.operation_id}"):
         raise TargetExistsError(
-            f"{target} has already been started",
+            f"{target} has already been used: a query was started from it",
             hint="nothing is overwritten: name another directory with --to",
         )
     faults.reach("reset.claimed")
@@ -445,23 +446,25 @@ def _warnings(
     if merged:
         rows, listed = sum(one.rows for one in merged), ", ".join(one.id for one in merged)
         warnings.append(
-            f"{rows} events of {len(merged)} merges ({listed}) are also read again, in order of "
-            "event time; to exclude a merge, first roll back to before it"
+            f"{count_text(rows, 'event')} of {count_text(len(merged), 'merge')} "
+            f"({listed}) will also be read again, in order of event time; to exclude a "
+            "merge, first roll back to before it"
         )
     if now.batch_id is None:
         warnings.append("nothing has been committed yet, so no safety savepoint is taken")
     if state == "keep" and again:
-        warnings.append(f"{again} records will be applied to the kept state twice")
+        warnings.append(f"{count_text(again, 'record')} will be applied to the kept state twice")
     if state == "keep" and again and now.watermark_ms:
         reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
         warnings.append(f"the kept watermark is {reached}: earlier rows will be dropped as late")
     if state == "keep" and now.tables:
         warnings.append(reset_versions.note(now.tables, begin_at))
     if left_out:
-        warnings.append(f"{left_out} records will be skipped")
+        warnings.append(f"{count_text(left_out, 'record')} will be skipped")
     if outputs == "keep" and has_outputs and again:
         warnings.append(
-            f"the outputs are kept, so the rows of {again} records will be written twice"
+            f"the outputs are kept, so the rows of {count_text(again, 'record')} will "
+            "be written twice"
         )
     if outputs == "keep" and not has_outputs:
         warnings.append("the settings do not name any outputs, so tables are left unchanged")

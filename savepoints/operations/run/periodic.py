@@ -22,6 +22,7 @@ from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.savepoint import create, history
 from savepoints.plan import Progress, silent
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ def _expire(store: Store, query: str, progress: Progress) -> None:
         _LOG.exception("could not expire old savepoints of %s; the new savepoint is safe", query)
         return
     if removed is not None:
-        progress(f"expired {len(removed.removed)} savepoints")
+        progress(f"expired {count_text(len(removed.removed), 'savepoint')}")
 
 
 def _write_metrics(store: Store) -> None:

@@ -31,6 +31,7 @@ from savepoints.runtime.ticker import Ticker
 from savepoints.store.batch_log import Recorder
 from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     pass
@@ -57,7 +58,9 @@ def run_segment(order: Order, supervisor: Supervisor, held: Lease) -> Segment:
         ran = _run(program, generation, supervisor, held, periodically, begun)
         if supervisor.pause_requested and ran.ended == "drained":
             ran = replace(ran, ended="paused")
-        ended = f"{ran.ended} after {ran.batches} batches, {ran.input_rows} rows"
+        ended = (
+            f"{ran.ended}: {count_text(ran.batches, 'batch')}, {count_text(ran.input_rows, 'row')}"
+        )
         order.progress(ended)
         noted.note(message=ended, rows=ran.input_rows, seconds=ran.seconds)
         try:

@@ -56,6 +56,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest, native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
 from savepoints.store.tables import catalog
+from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -245,7 +246,7 @@ def _steps(
     batch = f"batch {files.cut.batch_id}"
     if batch_id is None:
         batch = f"the newest committed batch, currently {files.cut.batch_id}"
-    steps = [Step("pinned", f"copy {len(files.all)} files of {batch}")]
+    steps = [Step("pinned", f"copy {count_text(len(files.all), 'file')} of {batch}")]
     if "canonical" in forms:
         steps.append(Step("exported", "write the state rows as a Delta table"))
     steps += [

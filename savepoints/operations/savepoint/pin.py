@@ -11,6 +11,7 @@ from savepoints.plan import Progress
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import StoredFile
 from savepoints.store.savepoint.native import Pinned
+from savepoints.texts import count_text
 
 # A query that commits faster than its files can be copied is given this many chances.
 ATTEMPTS = 10
@@ -48,7 +49,7 @@ def copy(
     for attempt in range(1, ATTEMPTS + 1):
         try:
             files = read(checkpoint, batch_id)
-            progress(f"copying {len(files.all)} files of batch {files.cut.batch_id}")
+            progress(f"copying {count_text(len(files.all), 'file')} of batch {files.cut.batch_id}")
             pinned = native.pin(checkpoint, files, store, savepoint_id, earlier)
             return files, pinned, attempt
         except FileNotFoundError as gone:

@@ -31,6 +31,7 @@ from savepoints.spark import classic
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def make_plan(
         verb="restore",
         query=savepoint.query,
         steps=(
-            Step("files", f"copy {len(copied)} files to {target}"),
+            Step("files", f"copy {count_text(len(copied), 'file')} to {target}"),
             *steps,
             Step("metadata", "write metadata, which turns the directory into a checkpoint"),
         ),
@@ -401,7 +402,7 @@ def _write(
     by_hand = _native_only(contents.operators) if write_state else []
     first = [file for file in copied if not is_of_operator(file.path, by_hand)]
     later = [file for file in copied if is_of_operator(file.path, by_hand)]
-    progress(f"copying {len(copied)} files to {target}")
+    progress(f"copying {count_text(len(copied), 'file')} to {target}")
     native.mount(store.root, first, target, skeleton)
     made = {
         path: skeleton.changed(path, data)

@@ -13,6 +13,7 @@ from savepoints.outputs.delta.write import owner_prefix
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
+from savepoints.texts import count_text
 
 # Bytes of a file that is read in no time.
 _ALWAYS_READ = 1 << 20
@@ -25,8 +26,8 @@ def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFi
     wrong = [file.stored_at for file in files if there.get(file.stored_at) != file.size]
     if wrong:
         raise VerificationError(
-            f"savepoint {savepoint.id} is damaged: {len(wrong)} files are missing or truncated, "
-            f"for example {wrong[0]}",
+            f"savepoint {savepoint.id} is damaged: {count_text(len(wrong), 'file')} "
+            f"missing or truncated, for example {wrong[0]}",
             hint=f"list all damaged files: savepoints verify {savepoint.id}; choose another "
             "savepoint: savepoints list",
             savepoint=savepoint.id,
@@ -115,8 +116,9 @@ def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile])
     wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
     if wrong:
         raise VerificationError(
-            f"savepoint {savepoint_id} is damaged: the SHA-256 of {len(wrong)} files does not "
-            f"match the manifest, for example {wrong[0]}",
+            f"savepoint {savepoint_id} is damaged: the SHA-256 of "
+            f"{count_text(len(wrong), 'file')} does not match the manifest, for example "
+            f"{wrong[0]}",
             hint=f"list all damaged files: savepoints verify {savepoint_id}; choose another "
             "savepoint: savepoints list",
             savepoint=savepoint_id,
@@ -132,7 +134,8 @@ def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
     ]
     if wrong:
         raise NotAlignedError(
-            f"{target}: {len(wrong)} files differ from the savepoint, for example {wrong[0]}",
+            f"{target} differs from the savepoint in {count_text(len(wrong), 'file')}, "
+            f"for example {wrong[0]}",
             hint="run the command again; do not start the query from this directory",
             files=wrong,
         )

@@ -162,7 +162,9 @@ def refuse_taken(uri: str) -> None:
     target = Location.of(uri)
     found = target.list()
     if found:
-        raise _taken(uri, f"already has {len(found)} files, for example {found[0].path}")
+        raise _taken(
+            uri, f"already has {count_text(len(found), 'file')}, for example {found[0].path}"
+        )
     parts = target.uri.path.split("/")
     for number in range(1, len(parts)):
         above = Location(Uri(target.uri.scheme, target.uri.bucket, "/".join(parts[:number])))
@@ -192,7 +194,10 @@ def _claim(target: Location, operation_id: str) -> None:
         except FileExistsError:
             raise _taken(str(target), "is being written by another fork") from None
     elif _owner(target) != operation_id:
-        raise _taken(str(target), f"already has {len(found)} files, for example {found[0].path}")
+        raise _taken(
+            str(target),
+            f"already has {count_text(len(found), 'file')}, for example {found[0].path}",
+        )
 
 
 def _owner(target: Location) -> str | None:

@@ -153,7 +153,9 @@ def _schema(rewind: Rewind, table: DeltaTable) -> list[str]:
     if changed:
         found.append(f"{uri}: table properties are also rewound: {', '.join(changed)}")
     if _protocol(before) != _protocol(table):
-        found.append(f"{uri}: the table's protocol is kept, because it can never be lowered")
+        found.append(
+            f"{uri}: the table's protocol is kept, because a Delta protocol can never be lowered"
+        )
     return found
 
 

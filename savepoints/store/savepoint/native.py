@@ -25,6 +25,7 @@ from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.model import is_id
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
+from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -209,7 +210,7 @@ def refuse_taken(target: Location, owner: str) -> None:
     """Refuse a directory that has anything but this very restore, before anything is planned."""
     files = {info.path for info in target.list()}
     if files and (RESTORE_MARKER not in files or _owner(target) != owner):
-        raise _taken(target, f"{len(files)} files, for example {min(files)}")
+        raise _taken(target, f"{count_text(len(files), 'file')}, for example {min(files)}")
 
 
 def is_restored(target: Location, owner: str) -> bool:

@@ -620,7 +620,7 @@ def test_a_function_for_a_variable_makes_its_values_alone() -> None:
 
 def test_an_operator_whose_rows_nobody_can_write_stays_where_it_is() -> None:
     limit = dataclasses.replace(
-        dedupe(), name="globalLimit", native_only="Spark does not read the state rows of it"
+        dedupe(), name="globalLimit", native_only="Spark cannot read the state rows of it"
     )
 
     assert only(compare(limit, limit)).verdict == "compatible"

@@ -108,7 +108,7 @@ def test_a_schema_file_that_is_elsewhere_is_refused() -> None:
         ("join_3", [None]),
         ("transform_with_state", [None]),
         ("join_4", ["Spark cannot write the state rows of a join of format 4"]),
-        ("limit", ["Spark does not read the state rows of globalLimit", None]),
+        ("limit", ["Spark cannot read the state rows of globalLimit", None]),
     ],
 )
 def test_trap_limit_and_joins_of_format_4_are_native_only(

@@ -94,7 +94,7 @@ def test_positions_in_kafka_are_shown_where_no_broker_is_known(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "QUERY or --checkpoint URI is missing"),
+        ((), 2, "QUERY or --checkpoint URI is required"),
         (("totals",), 2, "no store was given"),
         (("totals", "--checkpoint", "/x", "--store", "STORE"), 2, "either a query"),
         (("nobody", "--store", "STORE"), 10, "has no query 'nobody'"),

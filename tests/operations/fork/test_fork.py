@@ -298,7 +298,7 @@ def test_places_that_are_taken_are_refused(origin: Origin) -> None:
     checkpoint = origin.place / "elsewhere" / "variant" / "1"
     checkpoint.put("offsets/0", b"1")
 
-    with pytest.raises(TargetExistsError, match="already has 1 files"):
+    with pytest.raises(TargetExistsError, match="already has 1 file"):
         origin.plan(outputs={"totals": str(origin.place / "taken")})
     with pytest.raises(TargetExistsError, match="lies within the Delta table"):
         origin.plan(outputs={"totals": f"{origin.table}/forks/variant"})

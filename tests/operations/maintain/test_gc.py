@@ -120,9 +120,9 @@ def remove_halfway(store: Store, one: Savepoint) -> None:
 NOT_WHOLE: dict[str, tuple[Callable[[Store, Savepoint], None], str]] = {
     "no manifest": (lose_manifest, "has no manifest"),
     "damaged manifest": (damage_manifest, "has a manifest that cannot be read"),
-    "own file missing": (lose_own_file, "lacks 1 of its files, for example savepoints/"),
-    "own file cut": (cut_own_file, "lacks 1 of its files, for example savepoints/"),
-    "shared file missing": (lose_shared_file, "lacks 1 of its files, for example files/"),
+    "own file missing": (lose_own_file, "is missing 1 of its files, for example savepoints/"),
+    "own file cut": (cut_own_file, "is missing 1 of its files, for example savepoints/"),
+    "shared file missing": (lose_shared_file, "is missing 1 of its files, for example files/"),
     "removal interrupted": (remove_halfway, "its removal was interrupted"),
 }
 
@@ -412,4 +412,4 @@ def test_it_is_recorded(on_local: Location, local_store: Store) -> None:
 
     event = local_store.events.all()[0]
     assert (event.verb, event.query, event.result, event.bytes) == ("gc", None, "done", 4)
-    assert event.message == f"adopted {first.id}, deleted 1 files"
+    assert event.message == f"adopted {first.id}, deleted 1 file"

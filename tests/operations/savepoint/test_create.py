@@ -261,7 +261,7 @@ def test_trap_a_damaged_checkpoint_is_refused_when_it_is_saved_not_when_it_is_re
     assert [info.path for info in local_store.root.list()] == ["store.json"]
 
 
-LIMIT = "Spark does not read the state rows of globalLimit"
+LIMIT = "Spark cannot read the state rows of globalLimit"
 JOIN_4 = "Spark cannot write the state rows of a join of format 4"
 JOIN = tuple(
     f"{side}-{kind}"
