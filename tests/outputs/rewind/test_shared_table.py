@@ -154,7 +154,7 @@ def test_own_rows_that_do_not_match_are_refused(on_local: Location) -> None:
     uri = shared(on_local)
     append(uri, batch("Shop", 3), OWN, 3)
 
-    with pytest.raises(NotAlignedError, match=r"version.* 7 the query wrote rows") as refused:
+    with pytest.raises(NotAlignedError, match=r"version.* 7 .*the query wrote rows") as refused:
         planned(uri, 0)
 
     assert refused.value.details["versions"] == [6, 7]
@@ -180,7 +180,7 @@ def test_others_who_change_matching_rows_are_refused(on_local: Location, change:
             {"Amount": "2.5"}, predicate="n = 1", commit_properties=recorded(OTHER, 9)
         )
 
-    with pytest.raises(NotAlignedError, match="version 7 others changed rows"):
+    with pytest.raises(NotAlignedError, match=r"version 7 .*others changed rows"):
         planned(uri, 0)
 
 
