@@ -93,7 +93,7 @@ class Page:
     def call(self, *words: str) -> str:
         code, out, err = called(*words, "--config", str(self.config))
         assert code == 0, f"{words}\n{out}\n{err}"
-        return out
+        return out + err
 
     def lines(self, word: str) -> list[str]:
         """Run the commands of the page that begin with a verb; returns what each printed."""
