@@ -31,7 +31,6 @@ from savepoints.sources.late import batch as late_batch
 from savepoints.state.merge import controls, splice
 from savepoints.state.storage import canonical_table
 from savepoints.state.storage.row_sources import CheckpointRows, SavedRows, TableRows
-from savepoints.uri import Uri
 from tests.fidelity.merge_events import ARCHIVED
 from tests.fidelity.merge_query import Moved, Query, as_json, content
 
@@ -180,9 +179,9 @@ class LateBatch:
             live = one.query.at(one.batch)
             rows: SavedRows = CheckpointRows.of(self.spark, live.checkpoint, live.files)
             if one.canonical:
-                table = Uri.parse(str(self.place / f"base-{one.file}"))
+                table = Location.of(str(self.place / f"base-{one.file}"))
                 canonical_table.export(self.spark, live.checkpoint, live.files, table)
-                rows = TableRows(self.spark, table)
+                rows = TableRows(self.spark, table.uri)
             mine = replayed.where(f"base = {number}").select("entity")
             seeds.append(replay.ReplayBase(mine, rows, live.layout))
         return seeds

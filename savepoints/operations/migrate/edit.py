@@ -205,7 +205,7 @@ def _make(
     )
     family = editable.family(store, parent.savepoint, chosen, deletes=plan.delete)
     with _edited(store, parent, family, change) as found:
-        counted, contents = found.write(canonical.table(store.root, plan.savepoint_id).uri)
+        counted, contents = found.write(canonical.table(store.root, plan.savepoint_id))
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
             f"{counted.chosen} rows were chosen and {counted.changed} changed, but "

@@ -147,7 +147,7 @@ def with_rows(stored: Manifest, store: Store, *, tasks: int | None = None) -> Ma
     try:
         mount(stored, store, scratch)
         files = read_cut(scratch, savepoint.cut.batch_id)
-        found = canonical_table.export(spark, scratch, files, table.uri, tasks)
+        found = canonical_table.export(spark, scratch, files, table, tasks)
     finally:
         scratch.delete(info.path for info in scratch.list())
     rows = canonical.stored_files(store.root, savepoint.id)

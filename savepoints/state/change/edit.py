@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import UsageError
+from savepoints.io import Location
 from savepoints.spark import columns
 from savepoints.state.change.sql_assignments import IDENTITY, assigned, condition, shown
 from savepoints.state.change.udfs import RowFunction, changer, decoder, encoder
-from savepoints.state.storage import canonical_table
+from savepoints.state.storage import canonical_table, new_table
 from savepoints.state.storage.canonical_table import Contents
 from savepoints.state.typed import typed
 from savepoints.state.typed.compare import RowChange
-from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -126,7 +126,7 @@ class Edited:
             found = [json.loads(line) for (line,) in frame.select(text).collect()]
         return tuple(_row_change(one, identity) for one in found)
 
-    def write(self, target: Uri) -> tuple[Counted, dict[int, Contents]]:
+    def write(self, target: Location) -> tuple[Counted, dict[int, Contents]]:
         """Write the table with the rows changed, in one commit."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
@@ -145,13 +145,9 @@ class Edited:
         )
         others = self.table.where(~_is_of(self.family))
         spark = self.table.sparkSession
-        for name, value in canonical_table.WRITING.items():
-            spark.conf.set(name, value)
         with _failures():
-            others.unionByName(changed).write.format("delta").partitionBy(
-                "operator_id", "store_name"
-            ).mode("error").save(target.hadoop)
-        return _counted(observation.get), canonical_table.of_table(spark, target)
+            new_table.write(others.unionByName(changed), target, canonical_table.PARTITIONED_BY)
+        return _counted(observation.get), canonical_table.of_table(spark, target.uri)
 
 
 def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:

@@ -13,22 +13,13 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.state.operators import Operator, native_only
 from savepoints.errors import PlacementError, SavepointsError
 from savepoints.io import Location
-from savepoints.state.storage import read
+from savepoints.state.storage import new_table, read
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# State bytes are distinct and unordered: dictionaries and statistics of them would cost a third of
-# the time for nothing. Row counts are kept. Zstandard takes as long as Spark's default, for little
-# more than half the bytes.
-WRITING = {
-    "spark.sql.parquet.compression.codec": "zstd",
-    "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "0",
-    **{
-        f"parquet.enable.dictionary#{name}": "false" for name in ("key_bytes", "value_bytes", "ord")
-    },
-}
+PARTITIONED_BY = ("operator_id", "store_name")
 
 _STRAY = "state rows"
 
@@ -51,7 +42,7 @@ def export(
     spark: SparkSession,
     checkpoint: Location,
     files: CutFiles,
-    target: Uri,
+    target: Location,
     tasks: int | None = None,
 ) -> dict[int, Contents]:
     """Write all state that has a canonical form as one Delta table, in one commit.
@@ -68,20 +59,18 @@ def export(
         What was written, by operator id.
     """
     own = read.reading_session(spark, files.cut.checkpoint_format)
-    for name, value in WRITING.items():
-        own.conf.set(name, value)
     frames, observed = {}, {}
     for operator in _canonical(files):
         frames[operator], observed[operator] = _observed(own, checkpoint, files, operator)
     if not frames:
         return {}
     rows = _together(frames)
-    if tasks is not None:
-        rows = rows.coalesce(tasks)
-    rows.write.format("delta").partitionBy("operator_id", "store_name").mode("error").save(
-        target.hadoop
+    written = new_table.write(
+        rows if tasks is None else rows.coalesce(tasks), target, PARTITIONED_BY
     )
-    return {one.operator_id: _checked(one, observed[one].get) for one in observed}
+    found = {one.operator_id: _checked(one, observed[one].get) for one in observed}
+    new_table.require_rows(written, sum(one.rows for one in found.values()), target)
+    return found
 
 
 def rows_of_table(spark: SparkSession, table: Uri) -> DataFrame:

@@ -72,3 +72,22 @@ def test_rows_are_written_with_zstandard(
         for path in rows
     }
     assert codecs == {"ZSTD"}
+
+
+def test_trap_an_export_is_one_job_and_no_transaction_of_spark(
+    on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    """Delta's own commit runs a second job, as long as all the rest where there are few rows."""
+    taken = take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    context = spark.sparkContext
+    context.setJobGroup(taken.id, "export")
+    try:
+        local_store.savepoint(taken.id).export().execute()
+    finally:
+        context.setJobGroup("", "")
+
+    assert len(context.statusTracker().getJobIdsForGroup(taken.id)) == 1
+    files = [file.path for file in local_store.manifest(taken.id).canonical]
+    assert [path for path in files if not path.endswith(".parquet")] == [
+        "_delta_log/00000000000000000000.json"
+    ]

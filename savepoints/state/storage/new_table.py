@@ -1,0 +1,163 @@
+"""Write a new Delta table: Parquet by one Spark job, the commit by deltalake.
+
+Delta's own commit through Spark runs a second job, which reads back the log that it has just
+written, and takes about as long as all the rest where there are few rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from savepoints.errors import IncompatibleError, NotAlignedError, TargetExistsError
+from savepoints.io import Location, ObjectInfo, in_parallel, storage_options
+from savepoints.model import utc_now
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction
+    from pyspark.sql import DataFrame
+
+# State bytes are distinct and unordered: dictionaries and statistics of them would cost a third of
+# the time for nothing. Row counts are kept. Zstandard takes as long as Spark's default, for little
+# more than half the bytes. Tasks put their files in place themselves: the driver would move one
+# after the other, which on S3 copies it.
+_WRITING = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    **{
+        f"parquet.enable.dictionary#{name}": "false" for name in ("key_bytes", "value_bytes", "ord")
+    },
+}
+_CONFIGURATION = {"delta.dataSkippingNumIndexedCols": "0"}
+_PLAIN = frozenset(
+    {"byte", "short", "integer", "long", "float", "double", "string", "binary", "boolean", "date"}
+    | {"timestamp", "timestamp_ntz"}
+)
+# A Parquet file ends with its footer, the length of that in 4 bytes, and 4 bytes that say Parquet.
+_ENDING = 8
+_FOOTER_READ = 64 << 10
+
+
+def write(rows: DataFrame, target: Location, partition_by: Sequence[str]) -> int:
+    """Write rows as a Delta table in one commit, and return how many there are.
+
+    Args:
+        rows: Read in a session of which settings may be changed.
+        target: Where nothing is yet.
+
+    Raises:
+        TargetExistsError: If there is anything.
+        IncompatibleError: If a column has a type that Delta tables cannot have.
+    """
+    from deltalake import Schema
+    from deltalake.transaction import create_table_with_add_actions
+
+    schema = Schema.from_json(json.dumps(_delta_type(json.loads(rows.schema.json()))))
+    if there := target.list():
+        raise TargetExistsError(
+            f"{target} already has {len(there)} files, for example {there[0].path}",
+            hint="nothing is overwritten: check who else writes there",
+            target=str(target),
+        )
+    for name, value in _WRITING.items():
+        rows.sparkSession.conf.set(name, value)
+    # `append` because an empty directory on a local disk would be an error otherwise.
+    rows.write.partitionBy(*partition_by).mode("append").parquet(target.uri.hadoop)
+    files = [one for one in target.list() if one.path.endswith(".parquet")]
+    counts = in_parallel(lambda info: _row_count(target, info), files)
+    create_table_with_add_actions(
+        str(target),
+        schema,
+        [_added(info, count) for info, count in zip(files, counts, strict=True)],
+        partition_by=list(partition_by),
+        configuration=_CONFIGURATION,
+        storage_options=storage_options(target.uri),
+    )
+    return sum(counts)
+
+
+def require_rows(found: int, read: int, target: Location) -> None:
+    """Check that a table has as many rows as were read for it.
+
+    Raises:
+        NotAlignedError: If it has not: a task's file was lost or is there twice.
+    """
+    if found != read:
+        raise NotAlignedError(
+            f"{read} state rows were read, but the files of {target} contain {found}",
+            hint="write them again; if it happens again, check the storage",
+            target=str(target),
+        )
+
+
+def _added(info: ObjectInfo, count: int) -> AddAction:
+    from deltalake.transaction import AddAction
+
+    values = dict(part.split("=", 1) for part in info.path.split("/")[:-1])
+    return AddAction(
+        path=info.path,
+        size=info.size,
+        partition_values={name: unquote(value) for name, value in values.items()},
+        modification_time=int(utc_now().timestamp() * 1000),
+        data_change=True,
+        stats=json.dumps({"numRecords": count}),
+    )
+
+
+def _row_count(target: Location, info: ObjectInfo) -> int:
+    """Return the number of rows that the footer of a Parquet file says."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    length = min(info.size, _FOOTER_READ)
+    ending = target.get_range(info.path, info.size - length, length)
+    footer = int.from_bytes(ending[-_ENDING:-4], "little") + _ENDING
+    if footer > length:
+        ending = target.get_range(info.path, info.size - footer, footer)
+    footer_of = pq.read_metadata(pa.BufferReader(ending))
+    return int(footer_of.num_rows)
+
+
+def _delta_type(spark_type: Any) -> Any:  # noqa: ANN401 (JSON)
+    """Return a type of Spark's in Delta's JSON, which is the same but for what is dropped here.
+
+    Everything may be null, as in tables that Spark writes; metadata of fields is for Spark.
+    """
+    if isinstance(spark_type, str):
+        if spark_type not in _PLAIN and not spark_type.startswith("decimal("):
+            raise IncompatibleError(
+                f"a Delta table cannot have a column of the type {spark_type}",
+                hint="the native form is complete and can be restored unchanged",
+                type=spark_type,
+            )
+        return spark_type
+    return {name: _NESTED.get(name, _kept)(value) for name, value in spark_type.items()}
+
+
+def _fields(fields: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"name": one["name"], "type": _delta_type(one["type"]), "nullable": True, "metadata": {}}
+        for one in fields
+    ]
+
+
+def _kept(value: Any) -> Any:  # noqa: ANN401 (JSON)
+    return value
+
+
+def _true(value: Any) -> bool:  # noqa: ANN401 (JSON)
+    del value
+    return True
+
+
+_NESTED: dict[str, Callable[[Any], Any]] = {
+    "fields": _fields,
+    "elementType": _delta_type,
+    "keyType": _delta_type,
+    "valueType": _delta_type,
+    "containsNull": _true,
+    "valueContainsNull": _true,
+}
