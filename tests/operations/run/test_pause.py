@@ -394,7 +394,7 @@ def test_a_run_that_dies_while_it_is_to_pause_is_not_said_to_pause(
 ) -> None:
     with at_once(RUN, str(store.root), 1) as processes:
         pid = int(processes.say())
-        with pytest.raises(PartlyDoneError, match="after 300ms but pausing, by process"):
+        with pytest.raises(PartlyDoneError, match="it is still pausing, by process"):
             pause(store, QUERY, wait=SHORT)
         now = state(store, QUERY)
         assert (now.state, str(now.run).split(" on ")[0]) == ("pausing", f"process {pid}")
