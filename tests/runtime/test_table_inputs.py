@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from savepoints.config.settings import KafkaSettings, QuerySettings
+from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
+from savepoints.handle import Store
+from savepoints.operations.fork import compared_queries
 from savepoints.runtime.app import App, Output, TableInput, load_for
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import run_on_nothing
@@ -52,6 +54,17 @@ def test_what_needs_a_topic_names_the_input() -> None:
     ):
         with pytest.raises(UsageError, match="the input lines of reads is a table"):
             asks()
+
+
+def test_compare_of_a_query_that_reads_a_table_names_what_compares_it(local_store: Store) -> None:
+    local_store.generations.begin("silver", 1, local_store.root / "1", by="run")
+    bound = BOUND.model_copy(update={"tables": {"orders": "s3://lake/bronze"}})
+    settings = Settings(queries={"silver": bound})
+
+    with pytest.raises(UsageError, match="but silver reads a table: orders") as raised:
+        compared_queries.compared_query(local_store, "silver", settings)
+
+    assert "savepoints pipeline compare QUERY NAME" in raised.value.hint
 
 
 def test_the_change_data_feed_has_more_columns() -> None:

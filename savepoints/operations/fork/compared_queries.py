@@ -102,10 +102,21 @@ class ComparisonRun:
 
 
 def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuery:
-    """Find a query and what it runs."""
+    """Find a query and what it runs.
+
+    Raises:
+        UsageError: If it reads a table.
+    """
     generation = store.generations.current(query)
     bound = settings.bound(query, "it cannot be run")
     application = apps.load_for(query, bound)
+    if tables := ", ".join(application.table_inputs):
+        raise UsageError(
+            f"compare runs queries to equal Kafka offsets, but {query} reads a table: {tables}",
+            hint="use a fork made for this: savepoints pipeline fork QUERY SAVEPOINT NAME, then "
+            "savepoints pipeline compare QUERY NAME",
+            query=query,
+        )
     return ComparedQuery(
         query, generation, bound, application, position.read(Location.of(generation.checkpoint))
     )
