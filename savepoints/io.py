@@ -1,7 +1,9 @@
 """Object stores: the only place where bytes are read and written.
 
-A `Location` is a directory somewhere: on S3 or on a local file system. The endpoint and region come
-from the standard AWS variables, once, for obstore, deltalake and Spark alike.
+A `Location` is a directory somewhere: on S3, on Azure or on a local file system. S3's endpoint and
+region come from the standard AWS variables, once, for obstore, deltalake and Spark alike; what
+Azure needs obstore and deltalake read themselves from its variables (`AZURE_STORAGE_ACCOUNT_KEY`,
+`AZURE_CLIENT_ID`, …), and without any ask the machine's managed identity.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     import boto3
-    from obstore.store import LocalStore, S3Store
+    from obstore.store import AzureStore, LocalStore, RetryConfig, S3Store
 
-    ObjectStore = S3Store | LocalStore
+    ObjectStore = S3Store | AzureStore | LocalStore
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,6 +58,15 @@ _REFUSED = re.compile(
     r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden"
 )
 _NO_ANSWER = re.compile(r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
+_AZURE_SECRETS = (
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_CLIENT_SECRET",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+)
 # Linux' error for a hard link across file systems (EXDEV).
 _OTHER_MOUNT = "(os error 18)"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -161,7 +172,7 @@ class Location:
         Raises:
             FileExistsError: If somebody else changed or removed it meanwhile.
         """
-        if self.uri.scheme == "s3":
+        if self.uri.scheme != "file":
             return self._conditionally(path, data, {"e_tag": etag})
         store, key = _open(self.uri), self._key(path)
         # A local file system has no conditional replace: a lock file provides it.
@@ -218,7 +229,9 @@ class Location:
                     ObjectInfo(
                         meta["path"].removeprefix(root),
                         meta["size"],
-                        meta["e_tag"] or "",
+                        _quoted(meta["e_tag"])
+                        if self.uri.scheme == "abfss"
+                        else meta["e_tag"] or "",
                         meta["last_modified"],
                     )
                     for meta in chunk
@@ -284,6 +297,11 @@ class Location:
         return f"{self.uri.path}/{path}".strip("/")
 
 
+def _quoted(etag: str | None) -> str:
+    """Write an entity tag of a listing as everything else has it: Azure lists it without quotes."""
+    return f'"{(etag or "").strip(chr(34))}"'
+
+
 def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """Call a function for many items at once and return the results in their order."""
     if not items:
@@ -306,14 +324,22 @@ def persistently(step: Callable[[], R]) -> R:
 def storage_options(uri: Uri) -> dict[str, str]:
     """Return the options for deltalake and obstore to open a URI.
 
-    One mapping from AWS' own names: boto3 looks up environment, profile files and roles, as every
-    AWS tool does, and the result is passed as plain values.
+    On S3 one mapping from AWS' own names: boto3 looks up environment, profile files and roles, as
+    every AWS tool does, and the result is passed as plain values. On Azure the account; the
+    libraries look up credentials themselves.
 
     Raises:
         CredentialsError: If there are none.
     """
-    if uri.scheme != "s3":
+    if uri.scheme == "file":
         return {}
+    retries = {
+        "max_retries": str(RETRIES),
+        "retry_timeout": f"{RETRY_SECONDS}s",
+        "backoff_config.init_backoff": f"{FIRST_PAUSE_MS}ms",
+    }
+    if uri.scheme == "abfss":
+        return {"azure_storage_account_name": uri.azure[1], **retries}
     session = _aws_session()
     credentials = session.get_credentials()
     if credentials is None:
@@ -329,9 +355,7 @@ def storage_options(uri: Uri) -> dict[str, str]:
         "aws_access_key_id": frozen.access_key or "",
         "aws_secret_access_key": frozen.secret_key or "",
         "aws_region": session.region_name or "us-east-1",
-        "max_retries": str(RETRIES),
-        "retry_timeout": f"{RETRY_SECONDS}s",
-        "backoff_config.init_backoff": f"{FIRST_PAUSE_MS}ms",
+        **retries,
     }
     if frozen.token:
         options["aws_session_token"] = frozen.token
@@ -363,26 +387,40 @@ def _endpoint() -> str | None:
 
 @lru_cache(maxsize=64)
 def _store(scheme: str, bucket: str, _endpoint: str | None) -> ObjectStore:
-    from obstore.store import LocalStore, S3Store
+    from obstore.store import LocalStore
 
     if scheme == "file":
         return LocalStore()
-    from obstore.auth.boto3 import Boto3CredentialProvider
+    retries: RetryConfig = {
+        "max_retries": RETRIES,
+        "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+        "backoff": {"init_backoff": timedelta(milliseconds=FIRST_PAUSE_MS)},
+    }
+    return (_s3 if scheme == "s3" else _azure)(Uri(scheme, bucket, ""), retries)
 
-    options = storage_options(Uri(scheme, bucket, ""))
+
+def _s3(uri: Uri, retries: RetryConfig) -> S3Store:
+    from obstore.auth.boto3 import Boto3CredentialProvider
+    from obstore.store import S3Store
+
+    options = storage_options(uri)
     config: Any = {k: v for k, v in options.items() if k in {"aws_region", "aws_endpoint"}}
     return S3Store(
-        bucket,
+        uri.bucket,
         config=config,
         # The provider, not the values: a role's credentials expire while a query runs for weeks.
         credential_provider=Boto3CredentialProvider(_aws_session()),
         client_options={"allow_http": options.get("allow_http") == "true"},
-        retry_config={
-            "max_retries": RETRIES,
-            "retry_timeout": timedelta(seconds=RETRY_SECONDS),
-            "backoff": {"init_backoff": timedelta(milliseconds=FIRST_PAUSE_MS)},
-        },
+        retry_config=retries,
     )
+
+
+def _azure(uri: Uri, retries: RetryConfig) -> AzureStore:
+    from obstore.store import AzureStore
+
+    container, account = uri.azure
+    secrets.remember(os.environ.get(name) for name in _AZURE_SECRETS)
+    return AzureStore(container, account_name=account, retry_config=retries)
 
 
 @contextmanager
@@ -396,10 +434,13 @@ def _translated(uri: Uri) -> Iterator[None]:
         raise
     except (OSError, raised.BaseError) as error:
         text = str(error).partition("\n\nDebug source")[0]
-        if "NoSuchBucket" in text:
+        if _NO_BUCKET.search(text):
             raise StoreNotFoundError(
                 f"the bucket {uri.bucket} does not exist",
-                hint=f"check the name, or create it: aws s3 mb s3://{uri.bucket}",
+                hint=f"check the name, or create it: aws s3 mb s3://{uri.bucket}"
+                if uri.scheme == "s3"
+                else "check the name, or create it: az storage container create "
+                f"--account-name {uri.azure[1]} --name {uri.azure[0]}",
                 uri=str(uri),
             ) from None
         if isinstance(error, FileNotFoundError):
@@ -422,13 +463,16 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
     if _REFUSED.search(said):
         return CredentialsError(
             f"the object store denies access to {uri}: {said[:500]}",
-            hint="check AWS_PROFILE, the keys, and the permissions of the role",
+            hint="check AWS_PROFILE, the keys, and the permissions of the role"
+            if uri.scheme == "s3"
+            else "check AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, and the role of the identity",
             uri=str(uri),
         )
     if _NO_ANSWER.search(said):
         return UnreachableError(
             f"the object store did not respond for {uri}: {said[:500]}",
-            hint="check AWS_ENDPOINT_URL and the network, then run the command again",
+            hint=f"check {'AWS_ENDPOINT_URL' if uri.scheme == 's3' else 'the account'} and the "
+            "network, then run the command again",
             uri=str(uri),
         )
     return None

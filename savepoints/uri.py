@@ -1,4 +1,7 @@
-"""URIs: where something is, on S3 or on a local file system; `s3://` and `s3a://` are the same.
+"""URIs: where something is, in an object store or on a local file system.
+
+`s3://` and `s3a://` are the same. Azure's are written as Spark wants them:
+`abfss://container@account.dfs.core.windows.net/path`.
 
 Nothing is opened here, see `io`.
 """
@@ -13,6 +16,10 @@ from savepoints.errors import IncompatibleError, UsageError
 
 # Two letters at least: one would be a drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+# The endpoints of other clouds of Azure (China, US government) are not known to object_store.
+_AZURE = re.compile(r"([a-z0-9$-]+)@([a-z0-9]{3,24})\.dfs\.core\.windows\.net")
+_SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+_WITH_BUCKET = frozenset({"s3", "abfss"})
 _TABLE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){2}")
 
 
@@ -26,10 +33,10 @@ def is_table_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Uri:
-    """A place: scheme `s3` with a bucket, or scheme `file` without one.
+    """A place: scheme `s3` or `abfss` with a bucket, or scheme `file` without one.
 
     Attributes:
-        bucket: Empty for `file`.
+        bucket: Empty for `file`; on Azure container and host, `container@account.dfs…`.
     """
 
     scheme: str
@@ -54,15 +61,21 @@ class Uri:
                     hint=f"write {match.group(1)}://{text[match.end() :].lstrip('/')}",
                 )
             scheme, rest = "file", str(Path(text.removeprefix("file:")).resolve())
-        scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
-        if scheme not in {"s3", "file"}:
+        scheme = _SAME.get(scheme, scheme)
+        if scheme not in {*_WITH_BUCKET, "file"}:
             raise IncompatibleError(
                 f"{text}: the scheme {scheme}:// is not supported",
-                hint="use s3://bucket/path, s3a://bucket/path or a local path",
+                hint="use s3://bucket/path, abfss://container@account.dfs.core.windows.net/path or "
+                "a local path",
                 uri=text,
             )
-        bucket, _, path = rest.partition("/") if scheme == "s3" else ("", "", rest)
-        if "@" in bucket:
+        bucket, _, path = rest.partition("/") if scheme in _WITH_BUCKET else ("", "", rest)
+        if scheme == "abfss" and not _AZURE.fullmatch(bucket):
+            raise UsageError(
+                f"a URI of Azure names no container and account: {scheme}://{_hidden(bucket)}",
+                hint="write abfss://container@account.dfs.core.windows.net/path",
+            )
+        if scheme == "s3" and "@" in bucket:
             raise UsageError(
                 f"a URI of the bucket {bucket.rpartition('@')[2]!r} contains credentials",
                 hint="use s3://bucket/path; credentials come from AWS_PROFILE or the other AWS "
@@ -81,14 +94,28 @@ class Uri:
 
     def __str__(self) -> str:
         """Write it as people and deltalake want it."""
-        return f"s3://{self.bucket}/{self.path}" if self.scheme == "s3" else f"/{self.path}"
+        if self.scheme == "file":
+            return f"/{self.path}"
+        return f"{self.scheme}://{self.bucket}/{self.path}"
 
     @property
     def hadoop(self) -> str:
-        """Write it as Hadoop, and so Spark, wants it: `s3a://` or `file:`."""
-        return f"s3a://{self.bucket}/{self.path}" if self.scheme == "s3" else f"file:/{self.path}"
+        """Write it as Hadoop, and so Spark, wants it: `s3a://`, `abfss://` or `file:`."""
+        scheme = {"s3": "s3a://", "abfss": "abfss://", "file": "file:"}[self.scheme]
+        return f"{scheme}{self.bucket}/{self.path}"
+
+    @property
+    def azure(self) -> tuple[str, str]:
+        """Container and account of a place on Azure."""
+        container, _, host = self.bucket.partition("@")
+        return container, host.partition(".")[0]
 
     @property
     def system(self) -> tuple[str, str]:
         """Name the store within which files can be copied without passing through us."""
         return (self.scheme, self.bucket)
+
+
+def _hidden(bucket: str) -> str:
+    """Return what may be shown of what should be a container and a host."""
+    return bucket.rpartition("@")[2] if ":" in bucket else bucket

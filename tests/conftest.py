@@ -19,7 +19,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld, s3
 from savepoints.local.service import Service
-from tests import draw, second_s3, spark_session
+from tests import azure, draw, second_s3, spark_session
 from tests.fidelity import local_files
 
 if TYPE_CHECKING:
@@ -186,6 +186,20 @@ def second_s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         service.stop()
 
 
+@pytest.fixture(scope="session")
+def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give the URL of an emulator of Azure's blob storage, with a container `tests`."""
+    directory = tmp_path_factory.mktemp("azure")
+    launch = partial(azure.prepare, azure.install(), directory)
+    service = Service("azurite", launch, directory, detach=False)
+    try:
+        service.wait_ready()
+        azure.make_container(service.endpoint)
+        yield service.endpoint
+    finally:
+        service.stop()
+
+
 @pytest.fixture
 def bucket(s3_endpoint: str, s3_environment: None) -> str:
     """Make a fresh bucket for a test that deletes it or looks at all of it."""
@@ -223,6 +237,14 @@ def on_second_s3(second_s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Lo
     """Give an empty directory on the second S3 server; see `tests.second_s3`."""
     use_s3(second_s3_endpoint, monkeypatch)
     return Location.of(f"s3://tests/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def on_azure(azure_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """Give an empty directory on Azurite; see `tests.azure`."""
+    azure.use(azure_endpoint, monkeypatch)
+    host = f"{azure.CONTAINER}@{azure.ACCOUNT}.dfs.core.windows.net"
+    return Location.of(f"abfss://{host}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture(params=["local", "s3"])

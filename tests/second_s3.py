@@ -39,10 +39,15 @@ REQUIRED = "CI_REQUIRES_SECOND_S3"
 
 
 @pytest.fixture(
-    params=["local", "s3", pytest.param("second_s3", id="second-s3", marks=pytest.mark.nightly)]
+    params=[
+        "local",
+        "s3",
+        pytest.param("second_s3", id="second-s3", marks=pytest.mark.nightly),
+        pytest.param("azure", marks=pytest.mark.nightly),
+    ]
 )
 def place(request: pytest.FixtureRequest) -> Location:
-    """Give an empty directory on each kind of store in turn, and on the second S3 server."""
+    """Give an empty directory on each kind of store in turn, and on other servers; see `azure`."""
     found: Location = request.getfixturevalue(f"on_{request.param}")
     return found
 

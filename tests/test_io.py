@@ -27,6 +27,7 @@ pytestmark = pytest.mark.s3
 
 place = second_s3.place
 
+AZURE = "lake@account1.dfs.core.windows.net"
 # Names that Spark, Delta and people use.
 NAMES = [
     "plain",
@@ -52,6 +53,8 @@ NAMES = [
         ("/a/b", Uri("file", "", "a/b"), "/a/b"),
         ("file:/a/b", Uri("file", "", "a/b"), "/a/b"),
         ("file:///a/b", Uri("file", "", "a/b"), "/a/b"),
+        (f"abfss://{AZURE}/p/q", Uri("abfss", AZURE, "p/q"), f"abfss://{AZURE}/p/q"),
+        (f"abfs://{AZURE}/p", Uri("abfss", AZURE, "p"), f"abfss://{AZURE}/p"),
     ],
 )
 def test_a_uri_is_read(text: str, uri: Uri, written: str) -> None:
@@ -378,3 +381,19 @@ def test_results_come_in_the_order_of_the_items() -> None:
 def test_an_error_of_one_item_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         in_parallel(lambda item: 1 // item, [1, 0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "abfss://lake/path",
+        "abfss://lake@account1/path",
+        "abfss://lake@account1.dfs.core.chinacloudapi.cn/path",
+        "abfss://me:very-secret@account1.dfs.core.windows.net/path",
+    ],
+)
+def test_a_uri_of_azure_names_container_and_account(text: str) -> None:
+    with pytest.raises(UsageError, match="names no container and account") as refused:
+        Uri.parse(text)
+
+    assert "very-secret" not in str(refused.value)

@@ -70,7 +70,7 @@ def _datasets(savepoint: Savepoint | None) -> tuple[list[Any], list[Any]]:
     tables = []
     for one in savepoint.outputs:
         uri = Uri.parse(one.uri)
-        namespace = f"s3://{uri.bucket}" if uri.scheme == "s3" else "file"
+        namespace = "file" if uri.scheme == "file" else f"{uri.scheme}://{uri.bucket}"
         version: Any = {"version": DatasetVersionDatasetFacet(str(one.version))}
         tables.append(OutputDataset(namespace, uri.path, facets=version))
     return [InputDataset("kafka", topic) for topic in sorted(topics)], tables

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ class TaskFiles:
         uri = self.directory.uri / path
         if uri.scheme == "file":
             return LocalFileSystem(), str(uri)
+        if uri.scheme != "s3":
+            raise IncompatibleError(
+                f"executors cannot read {uri} without obstore",
+                hint="install obstore for the executors' Python: pip install obstore",
+                uri=str(uri),
+            )
         scheme, _, host = os.environ.get(_ENDPOINT, "").rpartition("://")
         found = S3FileSystem(
             endpoint_override=host.rstrip("/") or None,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,8 @@ from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
 
+# Entity tags of S3, written in quotes by some servers.
+_MD5 = re.compile(r'"?[0-9a-f]{32}"?')
 # Lies in every restored checkpoint and says which restore made it; Spark takes no notice of it.
 RESTORE_MARKER = "_savepoints_restored_by"
 
@@ -252,11 +255,12 @@ def restored_by(checkpoint: Location) -> str | None:
 def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
     """Return True if a stored file equals the source: same size, and same MD5 where both have one.
 
-    A tag with a dash is no MD5 (multipart uploads, local files) and proves nothing.
+    A tag that is no MD5 (multipart uploads, local files, all of Azure's) proves nothing.
     """
     if stored is None or stored.size != source.size:
         return False
-    return source.etag == stored.etag or "-" in source.etag or "-" in stored.etag
+    both = _MD5.fullmatch(source.etag) and _MD5.fullmatch(stored.etag)
+    return source.etag == stored.etag or not both
 
 
 def _taken(target: Location, what: str) -> TargetExistsError:
