@@ -105,8 +105,9 @@ cannot be read; after one batch with Spark 4 they can.
 
 A query runs on one version; a savepoint of a batch in the middle is restored on another, and every
 later batch and watermark is compared with those of the query that this other version has run from
-the beginning. From rows: the savepoint is exported there first. **–**: not tried. A move that is
-not in the table was not tried either.
+the beginning. From rows: the savepoint is exported there first, which Spark 4.2 alone can do, and
+only if its operators have metadata, so not from 3.5. **Spark fails**: the older version cannot read
+what the newer one has written. **–**: not tried.
 
 MOVES
 Moreover aggregates, and windows with a watermark behind `dropDuplicates`, with both state stores,
@@ -147,7 +148,7 @@ def _moves() -> str:
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for key, came in known.items():
         *of, form = key.split()
-        rows.setdefault(tuple(of), {})[form] = came
+        rows.setdefault(tuple(of), {})[form] = came.partition(":")[0]
     lines = [
         f"| {begun} | {goes_on} | {QUERIES[query].label} | {_STORE_NAMES[store]} "
         f"| {forms.get('native', '–')} | {forms.get('canonical', '–')} |\n"
