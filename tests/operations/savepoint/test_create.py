@@ -99,10 +99,8 @@ def test_the_next_savepoint_shares_files_and_knows_its_parent(
     second = take(store, checkpoint, batch_id=2)
 
     assert (first.cost.objects_shared, second.cost.objects_shared) == (0, 4)
-    assert second.cost.bytes_shared == first.cost.bytes_copied - sum(
-        file.size
-        for file in store.manifest(first.id).files
-        if file.stored_at.startswith("savepoints")
+    assert second.cost.bytes_shared == sum(
+        file.size for file in store.manifest(first.id).files if file.path.endswith(".sst")
     )
     assert (second.parent, second.generation) == (first.id, 1)
     hashes = {file.stored_at: file.sha256 for file in store.manifest(first.id).files}
