@@ -6,6 +6,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -135,12 +136,9 @@ def world_environment(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> dic
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the URL of an S3 server without the rest of the world, so without a JVM."""
-    service = Service("s3", s3.prepare_s3, tmp_path_factory.mktemp("s3"), detach=False)
-    try:
-        service.wait_ready()
-        yield service.endpoint
-    finally:
-        service.stop()
+    directory = tmp_path_factory.mktemp("s3")
+    with _serving(Service("s3", s3.prepare_s3, directory, detach=False)) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")
@@ -172,18 +170,24 @@ def use_s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+@contextmanager
+def _serving(service: Service) -> Iterator[str]:
+    """Give the URL of a service that runs within."""
+    try:
+        service.wait_ready()
+        yield service.endpoint
+    finally:
+        service.stop()
+
+
 @pytest.fixture(scope="session")
 def second_s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the URL of the second S3 server, with a bucket `tests`."""
     directory = tmp_path_factory.mktemp("second-s3")
     launch = partial(second_s3.prepare, second_s3.install(), directory)
-    service = Service("versitygw", launch, directory, detach=False)
-    try:
-        service.wait_ready()
-        s3.create_bucket(service.endpoint, "tests")
-        yield service.endpoint
-    finally:
-        service.stop()
+    with _serving(Service("versitygw", launch, directory, detach=False)) as endpoint:
+        s3.create_bucket(endpoint, "tests")
+        yield endpoint
 
 
 @pytest.fixture(scope="session")
@@ -191,13 +195,9 @@ def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Give the URL of an emulator of Azure's blob storage, with a container `tests`."""
     directory = tmp_path_factory.mktemp("azure")
     launch = partial(azure.prepare, azure.install(), directory)
-    service = Service("azurite", launch, directory, detach=False)
-    try:
-        service.wait_ready()
-        azure.make_container(service.endpoint)
-        yield service.endpoint
-    finally:
-        service.stop()
+    with _serving(Service("azurite", launch, directory, detach=False)) as endpoint:
+        azure.make_container(endpoint)
+        yield endpoint
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,14 +84,36 @@ class Desk:
         return Location.of(self.store.generations.current(self.query).checkpoint)
 
     def send(self, name: str, records: Sequence[tuple[str, int]]) -> None:
-        """Send records `key,number`, in turns to the partitions, so that offsets are known."""
+        """Send records `key,number`."""
+        self.produce(name, (f"{key},{value}".encode() for key, value in records))
+
+    def produce(self, name: str, values: Iterable[bytes]) -> None:
+        """Send records, in turns to the partitions, so that offsets are known."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.settings.kafka.bootstrap_servers})
-        for number, (key, value) in enumerate(records):
-            text = f"{key},{value}".encode()
-            producer.produce(self.topics[name], text, partition=number % PARTITIONS)
-        producer.flush()
+        for number, value in enumerate(values):
+            producer.produce(self.topics[name], value, partition=number % PARTITIONS)
+        assert producer.flush(30) == 0
+
+    def write_page_settings(self, block: str, queries: Sequence[str]) -> Path:
+        """Write the settings of a page for this place, and return the file.
+
+        Args:
+            block: TOML as the page has it, with everything below `s3://lake`.
+            queries: Names of its queries, which read the topics from here.
+        """
+        conf = "".join(f'"{k}" = "{v}"\n' for k, v in self.settings.spark.conf.items())
+        topics = "".join(f'{name} = "{topic}"\n' for name, topic in self.topics.items())
+        file = self.directory / "savepoints.toml"
+        file.write_text(
+            f'store = "{self.settings.store}"\n'
+            f'[kafka]\nbootstrap_servers = "{self.settings.kafka.bootstrap_servers}"\n'
+            f'[spark]\nmaster = "local[2]"\n[spark.conf]\n{conf}'
+            + block.replace("s3://lake", str(self.directory))
+            + "".join(f"[queries.{query}.topics]\n{topics}" for query in queries)
+        )
+        return file
 
     def run(self, **options: Any) -> tuple[Ran, Savepoint | None]:
         """Run the query in this process, with native savepoints."""

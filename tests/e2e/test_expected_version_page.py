@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from confluent_kafka import Producer
 
 from savepoints.local import LocalWorld
 from savepoints.outputs.delta.batch_version import open_table
-from tests.e2e.desk import PARTITIONS, Desk
+from tests.e2e.desk import Desk
+from tests.e2e.pages import blocks
 from tests.e2e.shop import called
 from tests.spark_jobs import samples, truths
 
@@ -29,37 +28,16 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "expected-version.md").read_text()
+PAGE = "how-to/expected-version.md"
 LATENESS = pd.Timedelta(seconds=30)
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-
-
-def write_settings(desk: Desk) -> Path:
-    """Write the settings of the page, for this place."""
-    file = desk.directory / "savepoints.toml"
-    conf = "".join(f'"{k}" = "{v}"\n' for k, v in desk.settings.spark.conf.items())
-    (block,) = blocks("toml")
-    file.write_text(
-        f'store = "{desk.settings.store}"\n[spark]\nmaster = "local[2]"\n[spark.conf]\n{conf}'
-        + block.replace("s3://lake", str(desk.directory))
-        + f'[queries.accounts.topics]\ncommands = "{desk.topics["commands"]}"\n'
-    )
-    return file
 
 
 def send(desk: Desk, commands: pd.DataFrame) -> None:
     """Send commands as the page has them, those of one account to any partition."""
-    producer = Producer({"bootstrap.servers": desk.settings.kafka.bootstrap_servers})
-    (example,) = blocks("json")
-    for number, one in enumerate(commands.drop(columns="at").to_dict("records")):
-        assert one.keys() == json.loads(example).keys()
-        producer.produce(
-            desk.topics["commands"], json.dumps(one).encode(), partition=number % PARTITIONS
-        )
-    assert producer.flush(30) == 0
+    (example,) = blocks(PAGE, "json")
+    found = commands.drop(columns="at").to_dict("records")
+    assert all(one.keys() == json.loads(example).keys() for one in found)
+    desk.produce("commands", (json.dumps(one).encode() for one in found))
 
 
 def decided(desk: Desk) -> truths.Rows:
@@ -75,12 +53,13 @@ def test_the_page_is_followed(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:
     desk = Desk.open(world, tmp_path, "spark_jobs.accounts:app")
-    config = write_settings(desk)
+    (block,) = blocks(PAGE, "toml")
+    config = desk.write_page_settings(block, ("accounts",))
     commands = samples.commands(11, 90)
     arrived = samples.arriving(commands, LATENESS.to_pytimedelta(), 11)
     (run,), (create, rollback, again) = (
         [line.removeprefix("$ savepoints ") for line in block.splitlines()]
-        for block in blocks("console")
+        for block in blocks(PAGE, "console")
     )
 
     def type_in(line: str) -> None:
@@ -105,7 +84,7 @@ def test_the_page_is_followed(
     spark.read.format("delta").load(str(tmp_path / "tables/decisions")).createOrReplaceTempView(
         "decisions"
     )
-    (views,) = blocks("sql")
+    (views,) = blocks(PAGE, "sql")
     for one in views.split(";"):
         spark.sql(one)
     events, rejected = spark.table("account_events"), spark.table("rejected_commands")

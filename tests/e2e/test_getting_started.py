@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from savepoints.local import LocalWorld
 from spark_jobs.orders.__main__ import main as orders
 from spark_jobs.orders.comparison import compare
+from tests.e2e.pages import blocks
 from tests.e2e.shop import called, environment
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "getting-started.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    """Return the code blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = "getting-started.md"
 
 
 def apart(line: str) -> None:
@@ -70,14 +65,14 @@ def run_the_page(world: LocalWorld, *, processes: int) -> None:
         processes: So many of the commands, the first ones, run as processes of their own.
     """
     world.create_bucket("lake")
-    Path("savepoints.toml").write_text(blocks("toml")[0])
-    commands = [line[2:] for block in blocks("console") for line in block.splitlines()]
+    Path("savepoints.toml").write_text(blocks(PAGE, "toml")[0])
+    commands = [line[2:] for block in blocks(PAGE, "console") for line in block.splitlines()]
     assert len(commands) >= 15
     for number, line in enumerate(commands):
         (apart if number < processes else here)(line)
     assert compare("s3://lake/tables/order_totals", date(1997, 2, 15)).exact
     done = subprocess.run(
-        [sys.executable, "-c", blocks("python")[0]],
+        [sys.executable, "-c", blocks(PAGE, "python")[0]],
         env=environment(),
         capture_output=True,
         text=True,

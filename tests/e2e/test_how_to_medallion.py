@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from datetime import date
@@ -16,6 +15,7 @@ from spark_jobs.medallion.truth import LEVELS, differing, truth
 from spark_jobs.orders.__main__ import main as orders
 from spark_jobs.orders.cdnow import read_orders
 from spark_jobs.orders.late import held_back
+from tests.e2e.pages import blocks
 from tests.e2e.shop import called
 
 if TYPE_CHECKING:
@@ -30,12 +30,7 @@ pytestmark = [
 ]
 
 UNTIL = date(1997, 1, 5)
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "medallion.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    """Return the code blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = "how-to/medallion.md"
 
 
 def test_every_command_of_the_page_runs(
@@ -50,8 +45,8 @@ def test_every_command_of_the_page_runs(
     world.create_bucket("lake")
     # A topic of its own: other pages use the one that this page names.
     place = f'[queries.bronze.topics]\norders = "{topic}"\n'
-    Path("savepoints.toml").write_text(f"{blocks('toml')[0]}\n{place}")
-    commands = [line[2:] for block in blocks("console") for line in block.splitlines()]
+    Path("savepoints.toml").write_text(f"{blocks(PAGE, 'toml')[0]}\n{place}")
+    commands = [line[2:] for block in blocks(PAGE, "console") for line in block.splitlines()]
     assert len(commands) >= 13
     back = commands.index("savepoints pipeline rollback gold before-late --all --yes")
     run(commands[:back], topic)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import shlex
 import signal
 import subprocess
@@ -20,7 +19,8 @@ import pytest
 from savepoints.local import LocalWorld
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.store.tables.merge_ledger import Ledger
-from tests.e2e.desk import PARTITIONS, Desk
+from tests.e2e.desk import Desk
+from tests.e2e.pages import blocks
 from tests.e2e.shop import called, environment
 
 pytestmark = [
@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "late-rows.md").read_text()
+PAGE = "how-to/late-rows.md"
 DAY = dt.datetime(2026, 11, 20, tzinfo=dt.timezone.utc)
 HOURS = range(8, 13)
 
@@ -68,10 +68,6 @@ def in_time(hour: int) -> list[Order]:
     return [*found, Order(f"{hour}-last", "last", 1, hour * 60 + 59)]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-
-
 @dataclass(frozen=True)
 class Page:
     """A place where the page is followed."""
@@ -83,28 +79,17 @@ class Page:
         return self.desk.directory / "savepoints.toml"
 
     def write_settings(self) -> None:
-        conf = "".join(f'"{k}" = "{v}"\n' for k, v in self.desk.settings.spark.conf.items())
-        (block,) = blocks("toml")
-        self.config.write_text(
-            f'store = "{self.desk.settings.store}"\n'
-            f'[spark]\nmaster = "local[2]"\n[spark.conf]\n{conf}'
-            + block.replace("s3://lake", str(self.desk.directory))
-            + f'[queries.hourly_totals.topics]\norders = "{self.desk.topics["orders"]}"\n'
-        )
+        (block,) = blocks(PAGE, "toml")
+        self.desk.write_page_settings(block, ("hourly_totals",))
 
     def arrive(self, orders: Sequence[Order]) -> None:
-        from confluent_kafka import Producer
-
-        producer = Producer({"bootstrap.servers": self.desk.settings.kafka.bootstrap_servers})
-        for number, one in enumerate(orders):
-            producer.produce(self.desk.topics["orders"], one.value, partition=number % PARTITIONS)
-        producer.flush()
+        self.desk.produce("orders", (one.value for one in orders))
 
     def line(self, word: str, *more: str) -> str:
         """Run the commands of the page that have a word."""
         lines = [
             line.removeprefix("$ savepoints ")
-            for block in blocks("console")
+            for block in blocks(PAGE, "console")
             for line in block.splitlines()
         ]
         said = ""
@@ -159,7 +144,7 @@ def test_the_page_is_followed(followed: Page) -> None:
 
     said = page.line("late hourly_totals").replace(str(page.desk.directory), "s3://lake")
 
-    shown = next(one for one in blocks("text") if "delivered" in one)
+    shown = next(one for one in blocks(PAGE, "text") if "delivered" in one)
     assert [line.split() for line in said.splitlines()] == [
         line.split() for line in shown.splitlines()
     ]

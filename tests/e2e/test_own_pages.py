@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import uuid
@@ -20,6 +19,7 @@ from deltalake import DeltaTable
 
 from savepoints.local import LocalWorld
 from savepoints.local.jars import resolve_jars
+from tests.e2e.pages import blocks
 from tests.e2e.shop import environment
 
 pytestmark = [
@@ -29,14 +29,6 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.timeout(900),
 ]
-
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def blocks(page: str, language: str) -> list[str]:
-    """Return the code of a language on a page."""
-    text = (DOCS / page).read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def typed(page: str, words: Mapping[str, str] | None = None) -> list[list[str]]:

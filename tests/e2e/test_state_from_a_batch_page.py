@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ import pytest
 
 from savepoints.local import LocalWorld
 from savepoints.outputs.delta.batch_version import open_table
-from tests.e2e.desk import PARTITIONS, Desk
+from tests.e2e.desk import Desk
+from tests.e2e.pages import blocks
 from tests.e2e.shop import called
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "state-from-a-batch.md").read_text()
+PAGE = "how-to/state-from-a-batch.md"
 DAY = dt.datetime(2026, 11, 20, tzinfo=dt.timezone.utc)
 # The last order before the batch ends is of 11:59, and the watermark is ten minutes behind.
 FIRST, NOON, LAST = 9, 12, 14
@@ -51,8 +51,9 @@ def orders(begin: int, end: int) -> list[dict[str, Any]]:
     ]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+def _value(order: dict[str, Any]) -> bytes:
+    fields = {key: value for key, value in order.items() if key != "at"}
+    return json.dumps({**fields, "at_ms": int(order["at"].timestamp() * 1000)}).encode()
 
 
 @dataclass(frozen=True)
@@ -66,29 +67,11 @@ class Page:
         return self.desk.directory / "savepoints.toml"
 
     def write_settings(self) -> None:
-        conf = "".join(f'"{k}" = "{v}"\n' for k, v in self.desk.settings.spark.conf.items())
-        servers = self.desk.settings.kafka.bootstrap_servers
-        (block,) = blocks("toml")
-        topics = "".join(
-            f'[queries.{query}.topics]\norders = "{self.desk.topics["orders"]}"\n'
-            for query in ("hourly_totals", "seeded_totals")
-        )
-        self.config.write_text(
-            f'store = "{self.desk.settings.store}"\n[kafka]\nbootstrap_servers = "{servers}"\n'
-            f'[spark]\nmaster = "local[2]"\n[spark.conf]\n{conf}'
-            + block.replace("s3://lake", str(self.desk.directory))
-            + topics
-        )
+        (block,) = blocks(PAGE, "toml")
+        self.desk.write_page_settings(block, ("hourly_totals", "seeded_totals"))
 
     def arrive(self, found: Sequence[dict[str, Any]]) -> None:
-        from confluent_kafka import Producer
-
-        producer = Producer({"bootstrap.servers": self.desk.settings.kafka.bootstrap_servers})
-        for number, one in enumerate(found):
-            fields = {key: value for key, value in one.items() if key != "at"}
-            value = json.dumps({**fields, "at_ms": int(one["at"].timestamp() * 1000)}).encode()
-            producer.produce(self.desk.topics["orders"], value, partition=number % PARTITIONS)
-        producer.flush()
+        self.desk.produce("orders", map(_value, found))
 
     def call(self, *words: str) -> str:
         code, out, err = called(*words, "--config", str(self.config))
@@ -99,7 +82,7 @@ class Page:
         """Run the commands of the page that begin with a verb; returns what each printed."""
         found = [
             line.removeprefix("$ savepoints ").replace("s3://lake", str(self.desk.directory))
-            for block in blocks("console")
+            for block in blocks(PAGE, "console")
             for line in block.splitlines()
         ]
         return [self.call(*shlex.split(one)) for one in found if one.split()[0] == word]
@@ -134,7 +117,7 @@ def test_the_page_is_followed(
     before = orders(FIRST, NOON)
     page.arrive(before)
     spark.createDataFrame(pd.DataFrame(before)).createOrReplaceTempView("orders")
-    (query,) = blocks("sql")
+    (query,) = blocks(PAGE, "sql")
     spark.sql(query).write.format("delta").save(str(tmp_path / "open_hours"))
 
     planned, done = page.lines("bootstrap")

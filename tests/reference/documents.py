@@ -9,7 +9,8 @@ from savepoints.checkpoint.evolution.upgrade import Upgrade
 from savepoints.config.effective import Effective
 from savepoints.model import Savepoint
 from savepoints.operations.begin.bootstrap import Bootstrapped, BootstrapPlan
-from savepoints.operations.begin.seed import Seeded, SeedPlan
+from savepoints.operations.begin.seed import Seeded
+from savepoints.operations.begin.seed_plan import SeedPlan
 from savepoints.operations.cascade.cascade import Cascaded
 from savepoints.operations.check.check import Health
 from savepoints.operations.fork.compare import ComparePlan
