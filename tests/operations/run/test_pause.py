@@ -267,7 +267,9 @@ def test_a_resumed_run_waits_for_another_verb_and_says_so(store: Store, live: Lo
         run.is_in("running")
         pause(store, QUERY, wait=LONG)
         with lease.hold(store.root, QUERY, "rollback"):
-            with pytest.raises(PartlyDoneError, match="is not running after 300ms; it is still resuming"):
+            with pytest.raises(
+                PartlyDoneError, match="is not running after 300ms; it is still resuming"
+            ):
                 resume(store, QUERY, wait=SHORT)
             wait_until(lambda: "rollback of totals is in progress" in run.said[-1], "it says so")
             assert run.lives == [1]
