@@ -15,6 +15,7 @@ from savepoints.bound_plan import BoundPlan, Context, calls, calls_about, named,
 from savepoints.model import Form, Generation, Savepoint
 from savepoints.operations.begin import bootstrap as _bootstrap
 from savepoints.operations.begin import seed as _seed
+from savepoints.operations.begin import seed_plan as _seed_plan
 from savepoints.operations.cascade import cascade as _cascade
 from savepoints.operations.cascade.cascade import Downstream, MergedThrough
 from savepoints.operations.check import check as _check
@@ -329,7 +330,7 @@ class Query:
     resume = calls_about(_pause.resume)
     rollback = plans(_rollback.plan, _rollback.execute)
     run = calls_about(_run.run)
-    seed = plans_about(_seed.plan, _seed.execute)
+    seed = plans_about(_seed_plan.plan, _seed.execute)
     topology = calls(_topology.topology)
     verify = calls(_verify.verify_all)
 

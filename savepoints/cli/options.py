@@ -22,6 +22,7 @@ from savepoints.plan import Plan
 
 if TYPE_CHECKING:
     from savepoints.config.settings import Settings
+    from savepoints.operations.rollback.journalled import JournalledPlan
     from savepoints.store.root import Store
 
 Function = Callable[..., Any]
@@ -111,6 +112,11 @@ class Invocation:
                 "s3://bucket/path",
             )
         return Store.at(self.settings.store, settings=self.settings, any_line=self.any_line)
+
+    def say_resumed(self, plan: JournalledPlan | None) -> None:
+        """Say that an interrupted operation is resumed, if the plan is that of one."""
+        if plan is not None and plan.resumed:
+            self.output.progress(f"resuming the interrupted {plan.verb} {plan.operation_id}")
 
     def confirm(
         self,

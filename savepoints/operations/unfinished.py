@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from savepoints.errors import IncompatibleError, NotFoundError, UsageError
-from savepoints.operations.begin import bootstrap, seed
+from savepoints.operations.begin import bootstrap, seed, seed_plan
 from savepoints.operations.begin.bootstrap import Bootstrapped, BootstrapPlan
-from savepoints.operations.begin.seed import Seeded, SeedPlan
+from savepoints.operations.begin.seed import Seeded
+from savepoints.operations.begin.seed_plan import SeedPlan
 from savepoints.operations.cascade import carry_out as cascade
 from savepoints.operations.cascade import cascade_plan
 from savepoints.operations.cascade.cascade_plan import CascadePlan
@@ -67,7 +68,7 @@ class _Verb(NamedTuple):
 
 _VERBS = {
     bootstrap.VERB: _Verb(BootstrapPlan, bootstrap.execute, bootstrap.undo),
-    seed.VERB: _Verb(SeedPlan, seed.execute, seed.undo),
+    seed_plan.VERB: _Verb(SeedPlan, seed.execute, seed.undo),
     cascade_plan.VERB: _Verb(CascadePlan, cascade.finish, cascade.undo),
     fork_plan.VERB: _Verb(ForkPlan, fork.execute, fork.undo),
     merge_plan.APPEND: _Verb(

@@ -80,8 +80,7 @@ def command(
         forms=forms,
         progress=call.output.progress,
     )
-    if plan.resumed:
-        call.output.progress(f"resuming the interrupted bootstrap {plan.operation_id}")
+    call.say_resumed(plan)
     if not call.confirm(plan, consent):
         return
     store = call.place.make(call.output.progress)

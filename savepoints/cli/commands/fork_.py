@@ -92,8 +92,8 @@ def command(
     )
     plan = fork_plan.plan_all(call.store, savepoint, names, options, query=query)
     for begun in plan.forks:
-        if begun.resumed and not begun.finished:
-            call.output.progress(f"resuming the interrupted fork {begun.operation_id}")
+        if not begun.finished:
+            call.say_resumed(begun)
     is_there = all(one.finished for one in plan.forks)
     if not is_there and not call.confirm(plan, consent):
         return

@@ -301,8 +301,7 @@ def rollback(
         check_source=not no_source_check,
         stopped=stopped,
     )
-    if plan.resumed:
-        call.output.progress(f"resuming the interrupted {plan.verb} {plan.operation_id}")
+    call.say_resumed(plan)
     if not call.confirm(plan, consent):
         return
     done = pipeline_rollback.execute(plan, call.store, wait=wait, progress=call.output.progress)
@@ -367,10 +366,10 @@ def fork(
         checkpoints=checkpoints,
         check_source=not no_source_check,
     )
-    if plan.resumed and not plan.finished:
-        call.output.progress(f"resuming the interrupted {plan.verb} {plan.operation_id}")
-    if not plan.finished and not call.confirm(plan, consent):
-        return
+    if not plan.finished:
+        call.say_resumed(plan)
+        if not call.confirm(plan, consent):
+            return
     done = pipeline_fork.execute(plan, call.store, progress=call.output.progress)
     pipeline_fork_text.show_forked(call.output, done)
 
@@ -453,8 +452,7 @@ def promote(
     from savepoints.operations.pipeline_fork import pipeline_promote
 
     plan = pipeline_promote.plan(call.store, query, name, checks=not no_checks)
-    if plan.begun:
-        call.output.progress(f"resuming the interrupted {plan.verb} {plan.begun.operation_id}")
+    call.say_resumed(plan.begun)
     if not call.confirm(plan, consent):
         return
     done = pipeline_promote.execute(plan, call.store, wait=wait, progress=call.output.progress)

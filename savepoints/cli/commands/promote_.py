@@ -77,8 +77,7 @@ def command(
         undone(call, fork, "promote", consent=consent)
         return
     plan = promote_plan.plan(call.store, fork, into=into, hand_over=hand_over, checks=not no_checks)
-    if plan.begun:
-        call.output.progress(f"resuming the interrupted promote {plan.begun.operation_id}")
+    call.say_resumed(plan.begun)
     if not call.confirm(plan, consent):
         return
     done = promote.execute(plan, call.store, wait=wait, progress=call.output.progress)

@@ -137,8 +137,7 @@ def command(
     if export:
         _export(call, plan.offsets)
         return
-    if plan.resumed:
-        call.output.progress(f"resuming the interrupted reset {plan.operation_id}")
+    call.say_resumed(plan)
     if not call.confirm(plan, consent, show=lambda: _show(call, plan)):
         return
     done = reset.execute(plan, call.store, progress=call.output.progress)

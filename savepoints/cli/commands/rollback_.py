@@ -102,8 +102,7 @@ def command(
         save_present=not no_safety_savepoint,
         stopped=stopped,
     )
-    if plan.resumed:
-        call.output.progress(f"resuming the interrupted rollback {plan.operation_id}")
+    call.say_resumed(plan)
     if not call.confirm(plan, consent):
         return
     rolled_back(call, rollback.execute(plan, call.store, progress=call.output.progress))

@@ -70,7 +70,7 @@ def command(
       savepoints seed hourly --from hours --offsets ends.json --watermark 2026-11-20T09:50:00Z
       savepoints seed visits --from total=s3://lake/total --from timers=none --until latest --yes
     """
-    from savepoints.operations.begin import seed
+    from savepoints.operations.begin import seed, seed_plan
     from savepoints.operations.begin.given_tables import parse
 
     if (offsets is None) == (until is None):
@@ -78,7 +78,7 @@ def command(
             "say up to where the rows were computed, which is where the query goes on",
             hint="either --offsets JSON, or --until TIME",
         )
-    plan = seed.plan(
+    plan = seed_plan.plan(
         call.place,
         query,
         [parse(text) for text in places],
@@ -93,8 +93,7 @@ def command(
             ("state", "rows", "columns"),
             ((name, rows[name], ", ".join(one)) for name, one in plan.columns.items()),
         )
-    if plan.resumed:
-        call.output.progress(f"resuming the interrupted seed {plan.operation_id}")
+    call.say_resumed(plan)
     if not call.confirm(plan, consent):
         return
     store = call.place.make(call.output.progress)

@@ -25,7 +25,7 @@ from savepoints.model import Cut, OperatorState, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.begin import given_tables, new_query, seed_plan
 from savepoints.operations.begin.new_query import Begun
-from savepoints.operations.begin.seed_plan import BATCH, VERB, SeededProgram, SeedPlan, plan
+from savepoints.operations.begin.seed_plan import BATCH, VERB, SeededProgram, SeedPlan
 from savepoints.operations.migrate.migration_writer import state_of
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import NewCheckpoint
@@ -35,8 +35,6 @@ from savepoints.state.seed import given
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
-
-__all__ = ["VERB", "SeedPlan", "Seeded", "execute", "plan", "undo", "undo_plan"]
 
 
 @dataclass(frozen=True, kw_only=True)

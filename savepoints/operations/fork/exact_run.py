@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from savepoints.checkpoint import position
+from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import Settings
+from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.operations.rollback import run_to_point
@@ -12,6 +15,22 @@ from savepoints.plan import Progress
 from savepoints.runtime import compatibility
 from savepoints.runtime.archive_of import archives_of
 from savepoints.store.root import Store
+
+
+def position_of(generation: Generation) -> CheckpointPosition:
+    """Return where a generation stands that is to be run to equal ends with another.
+
+    Raises:
+        NoCommittedBatchError: If it has not committed a batch.
+    """
+    found = position.read(Location.of(generation.checkpoint))
+    if found.committed is None:
+        raise NoCommittedBatchError(
+            f"{generation.query} has no committed batch, so its position is unknown",
+            hint=f"run the query first: savepoints run {generation.query} --until latest",
+            query=generation.query,
+        )
+    return found
 
 
 def to(

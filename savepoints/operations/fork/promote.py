@@ -21,12 +21,12 @@ from datetime import timedelta
 from savepoints import faults
 from savepoints.checkpoint import position
 from savepoints.config.settings import Settings
-from savepoints.errors import CheckFailedError, NoCommittedBatchError, UsageError
+from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import exact_run, promote_steps
-from savepoints.operations.fork.promote_checks import Check, run_checks
+from savepoints.operations.fork.promote_checks import Check, refuse_failed, run_checks
 from savepoints.operations.fork.promote_plan import PromotePlan
 from savepoints.operations.fork.promote_steps import VERB, PromotionPlan
 from savepoints.operations.rollback import generation_change
@@ -214,14 +214,7 @@ class _Promotion:
         return ends
 
     def _offsets(self, generation: Generation) -> KafkaOffsets:
-        found = position.read(Location.of(generation.checkpoint))
-        if found.committed is None:
-            raise NoCommittedBatchError(
-                f"{generation.query} has no committed batch, so its position is unknown",
-                hint=f"run the query first: savepoints run {generation.query} --until latest",
-                query=generation.query,
-            )
-        return found.offsets
+        return exact_run.position_of(generation).offsets
 
     def _run_to(
         self, generation: Generation, ends: KafkaOffsets, check: Callable[[], None]
@@ -241,15 +234,13 @@ class _Promotion:
         found = run_checks(
             self.store, self._live, self._fork, settings=self.settings, progress=self.progress
         )
-        if failed := [one for one in found if not one.passed]:
-            raise CheckFailedError(
-                f"{self.plan.fork} cannot take over from {self.plan.query}: "
-                + "; ".join(f"{one.name}: {one.found}" for one in failed),
-                hint=f"compare the two: savepoints compare {self.plan.query} {self.plan.fork} "
-                "--until latest; or promote without checks: --no-checks",
-                query=self.plan.query,
-                checks=[one.name for one in failed],
-            )
+        refuse_failed(
+            found,
+            f"{self.plan.fork} cannot take over from {self.plan.query}",
+            hint=f"compare the two: savepoints compare {self.plan.query} {self.plan.fork} "
+            "--until latest",
+            query=self.plan.query,
+        )
         return found
 
 

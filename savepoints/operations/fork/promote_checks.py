@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import PromoteSettings, Settings
-from savepoints.errors import UsageError
+from savepoints.errors import CheckFailedError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion
 from savepoints.operations.fork.compare_savepoints import compare_aligned
@@ -39,6 +39,25 @@ class Check:
     name: str
     passed: bool
     found: str
+
+
+def refuse_failed(checks: Sequence[Check], what: str, *, hint: str, query: str) -> None:
+    """Refuse to promote if a check has failed.
+
+    Args:
+        what: What is refused, for people.
+        hint: What to do about it.
+
+    Raises:
+        CheckFailedError: If one has.
+    """
+    if failed := [one for one in checks if not one.passed]:
+        raise CheckFailedError(
+            f"{what}: " + "; ".join(f"{one.name}: {one.found}" for one in failed),
+            hint=f"{hint}; or promote without checks: --no-checks",
+            query=query,
+            checks=[one.name for one in failed],
+        )
 
 
 def run_checks(

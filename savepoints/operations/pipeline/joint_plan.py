@@ -6,6 +6,12 @@ from dataclasses import dataclass
 
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.journalled import JournalledPlan
+from savepoints.plan import Step
+
+
+def step_of(query: str, step: Step) -> Step:
+    """Return a step of one of the queries as a step of the whole, under the query's name."""
+    return Step(f"{query}.{step.name}", f"{query}: {step.what}")
 
 
 @dataclass(frozen=True, kw_only=True)

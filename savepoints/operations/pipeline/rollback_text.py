@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from savepoints.operations.pipeline import rollback_cut
+from savepoints.operations.pipeline.joint_plan import step_of
 from savepoints.operations.pipeline.pipeline_graph import FindingKind, Pipeline
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_cut import MemberCut
@@ -25,7 +26,7 @@ def steps(
     def named(is_wanted: Callable[[str], bool]) -> Iterator[Step]:
         for query, step in own:
             if is_wanted(step.name):
-                yield Step(f"{query}.{step.name}", f"{query}: {step.what}")
+                yield step_of(query, step)
 
     yield from named(lambda name: name == "safety_savepoint")
     yield from named(lambda name: name == "checkpoint_written")
@@ -33,11 +34,11 @@ def steps(
     for cut in cuts:
         query = cut.savepoint.query
         for what in rollback_cut.described(cut):
-            yield Step(f"{query}.followed", f"{query}: {what}")
+            yield step_of(query, Step("followed", what))
     for cut in cuts:
         query = cut.savepoint.query
         if cut.ends is not None and (cut.reads or cut.ends != "[]"):
-            yield Step(f"{query}.advanced", f"{query}: {rollback_cut.run_on_text(cut)}")
+            yield step_of(query, Step("advanced", rollback_cut.run_on_text(cut)))
     yield from named(lambda name: name == "generation_begun")
     yield from (Step("resumed", f"resume the run of {query}") for query in paused)
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from savepoints.checkpoint import position
 from savepoints.checkpoint.logs.table_position import TablePosition
-from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import Settings
-from savepoints.errors import IncompatibleError, NoCommittedBatchError
+from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.model import Generation, kafka_position
 from savepoints.operations.fork import exact_run
@@ -64,7 +62,7 @@ class EqualCuts:
     def catch_up(self, query: str) -> None:
         """Run one query to the end of what it reads; the others need not stand still."""
         generation = self.store.generations.current(query)
-        if topics := sorted(self._position(generation).offsets):
+        if topics := sorted(exact_run.position_of(generation).offsets):
             end = self._offsets(query, topics)
         else:
             own = self._reads(query)
@@ -73,7 +71,7 @@ class EqualCuts:
 
     def _meet(self, pair: ForkedPair) -> None:
         both = [self.store.generations.current(one) for one in (pair.live, pair.fork)]
-        live, fork = (self._position(one) for one in both)
+        live, fork = (exact_run.position_of(one) for one in both)
         if live.offsets.keys() != fork.offsets.keys() or (live.offsets and self._reads(pair.live)):
             raise _mixed(pair)
         if live.offsets:
@@ -81,16 +79,6 @@ class EqualCuts:
             self._run(both, [ends, ends])
         else:
             self._run(both, self._tables(pair))
-
-    def _position(self, generation: Generation) -> CheckpointPosition:
-        found = position.read(Location.of(generation.checkpoint))
-        if found.committed is None:
-            raise NoCommittedBatchError(
-                f"{generation.query} has no committed batch, so its position is unknown",
-                hint=f"run the query first: savepoints run {generation.query} --until latest",
-                query=generation.query,
-            )
-        return found
 
     def _reads(self, query: str) -> tuple[str, ...]:
         """Return the tables that a query reads."""

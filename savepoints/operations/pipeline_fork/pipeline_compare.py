@@ -10,6 +10,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.model import FORMS, Savepoint, parse_rfc3339, utc_now
 from savepoints.observe.recorder import recording
@@ -141,7 +142,7 @@ def execute(
             journal.refuse_unfinished(store.root, one)
         cuts = EqualCuts(store, settings, plan.until, held, progress)
         cuts.meet(plan.pairs)
-        levels = tuple(_compared(plan, store, pair, progress) for pair in plan.pairs)
+        levels = tuple(_compared(plan, store, settings, pair, progress) for pair in plan.pairs)
         pairs = tuple(pair for level in levels for pair in level.pairs)
         found = PipelineComparison(worst(pairs), levels)
         noted.note(message=f"{found.verdict}: {', '.join(queries)}")
@@ -149,9 +150,16 @@ def execute(
 
 
 def _compared(
-    plan: PipelineComparePlan, store: Store, pair: ForkedPair, progress: Progress
+    plan: PipelineComparePlan,
+    store: Store,
+    settings: Settings,
+    pair: ForkedPair,
+    progress: Progress,
 ) -> Comparison:
-    saved = [_savepoint(store, one, progress) for one in (pair.live, pair.fork)]
+    saved = [
+        _savepoint(store, one, settings.queries[one].app, progress)
+        for one in (pair.live, pair.fork)
+    ]
     return compare_savepoints.compare_aligned(
         store,
         saved,
@@ -162,13 +170,13 @@ def _compared(
     )
 
 
-def _savepoint(store: Store, query: str, progress: Progress) -> Savepoint:
+def _savepoint(store: Store, query: str, app: str, progress: Progress) -> Savepoint:
     generation = store.generations.current(query)
     taken = final_savepoint.savepoint(
         store,
         generation,
         forms=FORMS,
-        app=bindings.complete(store).queries[query].app,
+        app=app,
         moved=False,
         progress=progress,
     )

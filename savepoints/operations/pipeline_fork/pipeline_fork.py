@@ -22,6 +22,7 @@ from savepoints.observe.recorder import recorded, recording
 from savepoints.operations.fork import fork
 from savepoints.operations.fork.fork import Forked
 from savepoints.operations.pipeline import follow, standstill
+from savepoints.operations.pipeline.joint_plan import step_of
 from savepoints.operations.pipeline_fork.pipeline_fork_plan import (
     VERB,
     ForkedMember,
@@ -29,7 +30,7 @@ from savepoints.operations.pipeline_fork.pipeline_fork_plan import (
 )
 from savepoints.operations.rollback import generation_change, journalled, run_to_point
 from savepoints.outputs.delta import batch_version
-from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.plan import Plan, Progress, silent
 from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal
@@ -96,9 +97,7 @@ def execute(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent
 def undo_plan(plan: PipelineForkPlan) -> Plan:
     """Say what taking interrupted forks back would do."""
     steps = [
-        Step(f"{one.query}.{step.name}", f"{one.query}: {step.what}")
-        for one in plan.members
-        for step in fork.undo_plan(one.fork).steps
+        step_of(one.query, step) for one in plan.members for step in fork.undo_plan(one.fork).steps
     ]
     return Plan("undo", plan.query, tuple(steps), ())
 

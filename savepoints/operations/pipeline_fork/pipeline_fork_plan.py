@@ -19,6 +19,7 @@ from savepoints.model import checked_name, new_id, utc_now
 from savepoints.operations.fork import fork_plan
 from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.pipeline import rollback_cut, rollback_refusals, table_reads
+from savepoints.operations.pipeline.joint_plan import step_of
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline.rollback_cut import MemberCut
@@ -291,7 +292,7 @@ def _refuse_unreadable(found: Pipeline, cut: MemberCut) -> None:
 
 def _steps(members: Sequence[ForkedMember]) -> Iterator[Step]:
     yield from (
-        Step(f"{one.query}.{step.name}", f"{one.query}: {step.what}")
+        step_of(one.query, step)
         for one in members
         for step in one.fork.steps
         if step.name != "generation_begun"
@@ -301,11 +302,11 @@ def _steps(members: Sequence[ForkedMember]) -> Iterator[Step]:
         for read in one.reads:
             if read.behind:
                 what = f"read {read.table_uri} up to version {read.version}"
-                yield Step(f"{one.query}.followed", f"{one.query}: {what}")
+                yield step_of(one.query, Step("followed", what))
             what = f"continue in {copies[read.table_uri]} behind version 0"
-            yield Step(f"{one.query}.followed", f"{one.query}: {what}")
+            yield step_of(one.query, Step("followed", what))
     yield from (
-        Step(f"{one.query}.generation_begun", f"{one.query}: begin generation {fork_plan.FIRST}")
+        step_of(one.query, Step("generation_begun", f"begin generation {fork_plan.FIRST}"))
         for one in members
     )
 

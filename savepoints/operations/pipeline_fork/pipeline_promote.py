@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from savepoints import faults
-from savepoints.errors import CheckFailedError
 from savepoints.model import new_id, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import promote_checks, promote_plan
 from savepoints.operations.fork.promote_checks import Check
 from savepoints.operations.pipeline import rollback_refusals, standstill
+from savepoints.operations.pipeline.joint_plan import step_of
 from savepoints.operations.pipeline_fork import forked_pairs, pipeline_promotion
 from savepoints.operations.pipeline_fork.equal_cuts import LATEST, EqualCuts
 from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
@@ -30,7 +30,7 @@ from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import BegunGeneration
 from savepoints.operations.savepoint import plan_basis
 from savepoints.operations.savepoint.plan_basis import Basis
-from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.plan import Plan, Progress, silent
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
@@ -135,11 +135,7 @@ def plan(store: Store, query: str, name: str, *, checks: bool = True) -> Pipelin
     return PipelinePromotePlan(
         verb=VERB,
         query=query,
-        steps=tuple(
-            Step(f"{one.query}.{step.name}", f"{one.query}: {step.what}")
-            for one in alone
-            for step in one.steps
-        ),
+        steps=tuple(step_of(one.query, step) for one in alone for step in one.steps),
         warnings=tuple(dict.fromkeys(note for one in alone for note in one.warnings)),
         name=name,
         pairs=pairs,
@@ -238,15 +234,12 @@ def _check(plan: PipelinePromotePlan, store: Store, progress: Progress) -> tuple
         settings=bindings.complete(store),
         progress=progress,
     )
-    if failed := [one for one in found if not one.passed]:
-        raise CheckFailedError(
-            f"the forks {plan.name} must not take over from {', '.join(plan.live)}: "
-            + "; ".join(f"{one.name}: {one.found}" for one in failed),
-            hint=f"compare them: savepoints pipeline compare {plan.query} {plan.name}; or promote "
-            "without checks: --no-checks",
-            query=plan.query,
-            checks=[one.name for one in failed],
-        )
+    promote_checks.refuse_failed(
+        found,
+        f"the forks {plan.name} must not take over from {', '.join(plan.live)}",
+        hint=f"compare them: savepoints pipeline compare {plan.query} {plan.name}",
+        query=plan.query,
+    )
     return found
 
 

@@ -14,17 +14,18 @@ from functools import partial
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import table_position
+from savepoints.config.settings import QuerySettings
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.operations.fork import promote_steps
 from savepoints.operations.fork.promote_steps import PromotionPlan
 from savepoints.operations.pipeline import follow
-from savepoints.operations.pipeline.joint_plan import JointPlan
+from savepoints.operations.pipeline.joint_plan import JointPlan, step_of
 from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import OwnStep, TransitionPlan
 from savepoints.outputs.delta import batch_version
-from savepoints.plan import Progress, Step
+from savepoints.plan import Progress
 from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal
@@ -95,15 +96,18 @@ def plan(
         for pair in pairs
         for name, uri in settings.queries[pair.fork].outputs.items()
     }
-    members = tuple(_member(store, one, exchanged, command, operation_id) for one in pairs)
+    ids = {
+        batch_version.table_id(batch_version.open_table(uri)): str(Location.of(live))
+        for uri, live in exchanged.items()
+    }
+    members = tuple(
+        _member(store, one, settings.queries[one.fork], exchanged, ids, command, operation_id)
+        for one in pairs
+    )
     return PipelinePromotionPlan(
         verb=VERB,
         query=query,
-        steps=tuple(
-            Step(f"{one.query}.{step.name}", f"{one.query}: {step.what}")
-            for one in members
-            for step in one.promotion.steps
-        ),
+        steps=tuple(step_of(one.query, step) for one in members for step in one.promotion.steps),
         warnings=(),
         command=command,
         operation_id=operation_id,
@@ -117,21 +121,25 @@ def plan(
 def _member(
     store: Store,
     pair: ForkedPair,
+    bound: QuerySettings,
     exchanged: Mapping[str, str],
+    ids: Mapping[str, str],
     command: str,
     operation_id: str,
 ) -> PromotedMember:
+    """Find out how one live query goes on as its fork.
+
+    Args:
+        bound: What the fork is bound to.
+        exchanged: By URI of a fork's table, the live table that gets its rows.
+        ids: The same by the id of the fork's table.
+    """
     live, fork = (store.generations.current(one) for one in (pair.live, pair.fork))
-    bound = bindings.complete(store).queries[pair.fork]
     tables = {name: exchanged.get(str(Location.of(uri)), uri) for name, uri in bound.tables.items()}
     alone = promote_steps.plan(
         store, live, fork, hand_over="replace", command=command, paused=False,
         operation_id=operation_id, tables=tables,
     )  # fmt: skip
-    ids = {
-        batch_version.table_id(batch_version.open_table(uri)): str(Location.of(live_uri))
-        for uri, live_uri in exchanged.items()
-    }
     offsets = read_cut(Location.of(fork.checkpoint)).cut.offsets
     positions = {number: table_position.parse(one) for number, one in enumerate(offsets)}
     return PromotedMember(
