@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,11 +21,6 @@ LAST: Number = (4, 2)
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 _FILE_MANAGER = "FileSystemBasedCheckpointFileManager"
-# Settings that a batch's offset log has since a version of Spark.
-_LOGGED_SINCE: Mapping[str, Number] = {
-    "spark.sql.streaming.stateStore.rocksdb.mergeOperatorVersion": (4, 2),
-    "spark.sql.streaming.stateStore.encodingFormat": (4, 0),
-}
 
 
 @dataclass(frozen=True)
@@ -54,11 +48,6 @@ class SparkVersion:
         text = _file_of_pyspark("version.py")
         found = re.search(r"^__version__[^=]*= *[\"'](\d+\.\d+[^\"']*)", text or "", re.MULTILINE)
         return cls.of(found[1]) if found else None
-
-    @classmethod
-    def wrote(cls, conf: Mapping[str, str]) -> SparkVersion:
-        """Return the oldest version whose batches have these settings in the offset log."""
-        return cls(max((at for key, at in _LOGGED_SINCE.items() if key in conf), default=FIRST))
 
     def __str__(self) -> str:
         return ".".join(map(str, self.number))

@@ -80,13 +80,13 @@ def require_nothing_late(
     positions = _positions(begin, end.ends, new.bound.max_offsets_per_trigger)
     progress(f"looking for late events among {count(begin, end.ends)} records")
     place = scratch.place_of(store, operation_id)
+    events = {
+        name: new.inputs.rows(
+            spark, name, since=begin, until=end.ends, entities=None, merges=()
+        ).persist()
+        for name in new.inputs.app.inputs
+    }
     try:
-        events = {
-            name: new.inputs.rows(
-                spark, name, since=begin, until=end.ends, entities=None, merges=()
-            ).persist()
-            for name in new.inputs.app.inputs
-        }
         every = reduce(lambda one, other: one.unionByName(other), events.values())
         # Of all inputs the newest, and the shortest delay: a row that is not late by this is not
         # late by any watermark that a stream could have had.
@@ -97,10 +97,13 @@ def require_nothing_late(
             for first, last, mark in zip(positions, positions[1:], marks, strict=False)
         ]
         behind = {name: dropped_late.behind(one, reads) for name, one in events.items()}
-        found = late_rows.dropped(spark, new.inputs.app, behind, place).persist()
-        late = found.select("topic", "partition", "offset").distinct()
+        found = late_rows.dropped(spark, new.inputs.app, behind, place)
+        late = found.select("topic", "partition", "offset").distinct().persist()
         lost, samples = late.count(), late.limit(_SAMPLES).collect()
+        late.unpersist()
     finally:
+        for one in events.values():
+            one.unpersist()
         scratch.discard(store, operation_id)
     if lost:
         where = ", ".join(f"{one.topic} {one.partition}/{one.offset}" for one in samples)

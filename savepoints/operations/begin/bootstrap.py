@@ -36,6 +36,7 @@ from savepoints.runtime import run_ends, table_ends
 from savepoints.runtime.bounded import KafkaEnd
 from savepoints.runtime.bounded_tables import TableEnd
 from savepoints.sources.kafka.offsets import count, with_new_partitions
+from savepoints.store import bindings
 from savepoints.store.batch_log import Recorder
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
@@ -235,7 +236,7 @@ def _run(
         check()
         recorder.committed(position.read(target).committed)
 
-    settings = new_query.find(store, plan.query, VERB).settings
+    settings = bindings.complete(store)
     with store.scratch() as scratch, recorder:
         run_to_point.to(
             plan.ends,

@@ -7,7 +7,7 @@ written, and takes about as long as all the rest where there are few rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -126,38 +126,24 @@ def _delta_type(spark_type: Any) -> Any:  # noqa: ANN401 (JSON)
 
     Everything may be null, as in tables that Spark writes; metadata of fields is for Spark.
     """
-    if isinstance(spark_type, str):
-        if spark_type not in _PLAIN and not spark_type.startswith("decimal("):
-            raise IncompatibleError(
-                f"a Delta table cannot have a column of the type {spark_type}",
-                hint="the native form is complete and can be restored unchanged",
-                type=spark_type,
-            )
-        return spark_type
-    return {name: _NESTED.get(name, _kept)(value) for name, value in spark_type.items()}
+    name = spark_type if isinstance(spark_type, str) else spark_type["type"]
+    if name == "struct":
+        return {"type": name, "fields": [_delta_field(one) for one in spark_type["fields"]]}
+    if name == "array":
+        element = _delta_type(spark_type["elementType"])
+        return {"type": name, "elementType": element, "containsNull": True}
+    if name == "map":
+        key, value = (_delta_type(spark_type[part]) for part in ("keyType", "valueType"))
+        return {"type": name, "keyType": key, "valueType": value, "valueContainsNull": True}
+    if name not in _PLAIN and not name.startswith("decimal("):
+        raise IncompatibleError(
+            f"a Delta table cannot have a column of the type {name}",
+            hint="the native form is complete and can be restored unchanged",
+            type=name,
+        )
+    return name
 
 
-def _fields(fields: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"name": one["name"], "type": _delta_type(one["type"]), "nullable": True, "metadata": {}}
-        for one in fields
-    ]
-
-
-def _kept(value: Any) -> Any:  # noqa: ANN401 (JSON)
-    return value
-
-
-def _true(value: Any) -> bool:  # noqa: ANN401 (JSON)
-    del value
-    return True
-
-
-_NESTED: dict[str, Callable[[Any], Any]] = {
-    "fields": _fields,
-    "elementType": _delta_type,
-    "keyType": _delta_type,
-    "valueType": _delta_type,
-    "containsNull": _true,
-    "valueContainsNull": _true,
-}
+def _delta_field(field: Mapping[str, Any]) -> dict[str, Any]:
+    kind = _delta_type(field["type"])
+    return {"name": field["name"], "type": kind, "nullable": True, "metadata": {}}
