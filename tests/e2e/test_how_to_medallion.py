@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import uuid
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -41,20 +42,22 @@ def test_every_command_of_the_page_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # A topic and a bucket of its own: other pages use the ones that this page names.
     topic = f"medallion-{tmp_path.name}"
-    world.create_bucket("lake")
-    # A topic of its own: other pages use the one that this page names.
+    lake = f"lake-{uuid.uuid4().hex}"
+    world.create_bucket(lake)
+    settings = blocks(PAGE, "toml")[0].replace("s3://lake", f"s3://{lake}")
     place = f'[queries.bronze.topics]\norders = "{topic}"\n'
-    Path("savepoints.toml").write_text(f"{blocks(PAGE, 'toml')[0]}\n{place}")
+    Path("savepoints.toml").write_text(f"{settings}\n{place}")
     commands = [line[2:] for block in blocks(PAGE, "console") for line in block.splitlines()]
     assert len(commands) >= 13
     back = commands.index("savepoints pipeline rollback gold before-late --all --yes")
     run(commands[:back], topic)
     wanted = truth(UNTIL)
-    assert [differing(one, f"s3://lake/{one}", wanted[one]) for one in LEVELS] == [0, 0, 0]
+    assert [differing(one, f"s3://{lake}/{one}", wanted[one]) for one in LEVELS] == [0, 0, 0]
     run(commands[back:], topic)
     without = truth(UNTIL, without=[one.order_id for one in held_back(read_orders(), 20)[1]])
-    assert [differing(one, f"s3://lake/{one}", without[one]) for one in LEVELS] == [0, 0, 0]
+    assert [differing(one, f"s3://{lake}/{one}", without[one]) for one in LEVELS] == [0, 0, 0]
 
 
 def run(lines: Sequence[str], topic: str) -> None:
