@@ -75,6 +75,10 @@ class SavepointsError(Exception):
         self.hint = hint
         self.details = details
 
+    def __str__(self) -> str:
+        """Return message and hint, so that a traceback and a log have both; see `message_of`."""
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
     def to_json(self) -> dict[str, object]:
         """Return the error as the object that `-o json` prints on stderr."""
         return {
@@ -86,6 +90,11 @@ class SavepointsError(Exception):
             "retryable": self.retryable,
             **self.details,
         }
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says as part of another text: without the hint, which is for its end."""
+    return error.message if isinstance(error, SavepointsError) else str(error)
 
 
 class UsageError(SavepointsError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import pickle
 import re
+import traceback
 
 from savepoints import errors
-from savepoints.errors import SavepointsError
+from savepoints.errors import SavepointsError, message_of
 
 CLASSES: dict[str, type[SavepointsError]] = {
     name: one
@@ -59,8 +61,26 @@ def test_every_error_is_one_json_object() -> None:
         }
         for name, one in CLASSES.items()
     }
-    assert {name for name, error in made.items() if str(error) != "what happened"} == set()
     assert {name for name, one in CLASSES.items() if not one.__doc__} == set()
+
+
+def test_a_traceback_ends_with_the_hint() -> None:
+    error = errors.QueryNotFoundError("no query clicks", hint="savepoints list", query="clicks")
+
+    shown = traceback.format_exception(error)
+
+    assert "".join(shown).splitlines()[-2:] == [
+        "savepoints.errors.QueryNotFoundError: no query clicks",
+        "hint: savepoints list",
+    ]
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_an_error_within_a_text_has_no_hint() -> None:
+    error = errors.LockedError("locked by another run", hint="wait")
+
+    assert message_of(error) == "locked by another run"
+    assert str(errors.LockedError("locked")) == message_of(ValueError("locked")) == "locked"
 
 
 def test_only_what_may_pass_by_itself_can_be_tried_again() -> None:

@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from savepoints.config.secrets import mask, mask_command, mask_url, masked
 from savepoints.config.settings import HookEvent, HookSettings
+from savepoints.errors import message_of
 from savepoints.model import to_json
 
 _LOG = logging.getLogger(__name__)
@@ -89,7 +90,9 @@ def _guarded(name: str, one: Callable[[], None]) -> None:
     try:
         one()
     except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
-        _LOG.warning("the hook %s failed: %s", name, mask(str(error)) or type(error).__name__)
+        _LOG.warning(
+            "the hook %s failed: %s", name, mask(message_of(error)) or type(error).__name__
+        )
 
 
 def _run(command: str, document: str, seconds: float) -> None:

@@ -27,7 +27,7 @@ class Outage:
         _LOG.error(
             "%s; until then %s continues without savepoints, and other processes may assume that "
             "it is stopped",
-            error,
+            error.message,
             self._query,
         )
 

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from savepoints import log_context
 from savepoints.config.secrets import masked
 from savepoints.config.settings import HookSettings
-from savepoints.errors import LockedError
+from savepoints.errors import LockedError, message_of
 from savepoints.model import Savepoint, new_id, utc_now
 from savepoints.observe import hooks, openlineage
 from savepoints.observe.hooks import Notice
@@ -110,7 +110,7 @@ def recording(
                 # Nothing was done because another process does it.
                 result="skipped" if isinstance(error, LockedError) else "failed",
                 error=type(error).__name__,
-                message=str(error),
+                message=message_of(error),
             )
             raise
         finally:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
-from savepoints.errors import UsageError
+from savepoints.errors import UsageError, message_of
 from savepoints.model import checked_name
 from savepoints.outputs.delta.write import Mode
 
@@ -279,7 +279,8 @@ def load(reference: str) -> App:
         ) from None
     except (Exception, SystemExit) as error:  # It is whatever the program raises.
         raise UsageError(
-            f"the application {reference} cannot be imported: {type(error).__name__}: {error}",
+            f"the application {reference} cannot be imported: {type(error).__name__}: "
+            f"{message_of(error)}",
             hint=f"find the cause: python -c 'import {module_name}'",
         ) from error
     found = getattr(module, attribute, None)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from savepoints.errors import UsageError
+from savepoints.errors import UsageError, message_of
 from savepoints.spark import private_api
 
 # Names of Delta's sink and Spark's file sink.
@@ -74,7 +74,8 @@ def checkpoint_of(query: StreamingQuery) -> str:
         return str(private_api.execution(query).resolvedCheckpointRoot())
     except Exception as error:  # noqa: BLE001  (py4j's errors have no common root)
         raise UsageError(
-            f"the checkpoint of the query {query.name or query.id} cannot be found: {error}",
+            f"the checkpoint of the query {query.name or query.id} cannot be found: "
+            f"{message_of(error)}",
             hint="pass the checkpoint: savepoints.attach(spark, query, every=…, "
             "checkpoint='s3a://…')",
         ) from None

@@ -242,7 +242,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(
         (tmp_path / files.FILE).write_text(content)
         path = "queries.q.retention.kep_tags"
 
-    with pytest.raises(UsageError, match=f"no setting {path}$") as refused:
+    with pytest.raises(UsageError, match=f"no setting {path}\n") as refused:
         config_settings.load(profile="p" if "profiles" in content else None)
 
     assert refused.value.hint == f"did you mean {suggestion}?"

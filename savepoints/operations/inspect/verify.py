@@ -25,6 +25,7 @@ from savepoints.errors import (
     SavepointNotFoundError,
     UsageError,
     VerificationError,
+    message_of,
 )
 from savepoints.io import in_parallel
 from savepoints.model import Labels, Savepoint, SavepointState
@@ -317,7 +318,7 @@ class _Verification:
             _LOG.debug("could not mark %s", savepoint.id, exc_info=True)
             problem = (
                 f"still lists the old state of {savepoint.id}, which is {report.grade}: "
-                f"{str(error)[:300]}"
+                f"{message_of(error)[:300]}"
             )
             findings = (*report.findings, Finding("warning", "the catalog", problem))
             return replace(report, grade=worst(one.grade for one in findings), findings=findings)

@@ -18,7 +18,7 @@ from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import offset_log, planned_batch, table_position
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import Settings
-from savepoints.errors import NotAlignedError, SavepointsError, UsageError
+from savepoints.errors import NotAlignedError, SavepointsError, UsageError, message_of
 from savepoints.io import Location
 from savepoints.model import utc_now
 from savepoints.operations.pipeline.table_reads import TableRead
@@ -48,7 +48,7 @@ def load_writer(query: str, reference: str) -> WriterFunction:
     except (Exception, SystemExit) as error:  # It is whatever the program raises.
         raise UsageError(
             f"the writer of {query}, {reference}, cannot be imported: {type(error).__name__}: "
-            f"{error}",
+            f"{message_of(error)}",
             hint="name a function package.module:function that takes the SparkSession and returns "
             "the query's DataStreamWriter, not started",
             query=query,

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from savepoints.errors import LockedError, NoCommittedBatchError, SavepointsError, UnreachableError
+from savepoints.errors import (
+    LockedError,
+    NoCommittedBatchError,
+    SavepointsError,
+    UnreachableError,
+    message_of,
+)
 from savepoints.model import FORMS, Form, Savepoint
 from savepoints.observe import metrics
 from savepoints.observe.outage import Outage
@@ -77,7 +83,7 @@ def take(
         attempt = Attempt("failed", error=error)
     except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
         _LOG.exception("the savepoint of %s failed; the query continues", query or checkpoint)
-        attempt = Attempt("failed", error=SavepointsError(str(error)))
+        attempt = Attempt("failed", error=SavepointsError(message_of(error)))
     outage.over()
     if attempt.savepoint is not None:
         if exports is not None and is_exported_later:
@@ -125,7 +131,7 @@ def _take(
         taken = create.execute(plan, store, progress=progress)
     except LockedError as error:
         _LOG.warning("skipping the savepoint of %s: %s", plan.query, error)
-        progress(f"skipped: {error}")
+        progress(f"skipped: {error.message}")
         return Attempt("skipped", error=error)
     progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
     return Attempt("done", taken)

@@ -68,7 +68,7 @@ def run_segment(order: Order, supervisor: Supervisor, held: Lease) -> Segment:
         except SavepointsError as error:
             if not supervisor.pause_requested:
                 raise
-            order.progress(f"no savepoint was taken for the pause: {error}")
+            order.progress(f"no savepoint was taken for the pause: {error.message}")
             return Segment(ran, None, error.message)
 
 

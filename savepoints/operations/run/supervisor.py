@@ -248,9 +248,9 @@ class Supervisor:
                         journal.refuse_unfinished(root, self.query)
                     except (LockedError, QueryRunningError, UnfinishedOperationError) as error:
                         # A run that begins at this moment sees the paused lease and gives up.
-                        if str(error) != said:
-                            self.progress(f"waiting to resume: {error}")
-                            said = str(error)
+                        if error.message != said:
+                            self.progress(f"waiting to resume: {error.message}")
+                            said = error.message
                     else:
                         self._release_paused_lease()
                         held.push(attempt.pop_all())
@@ -265,7 +265,7 @@ class Supervisor:
                 self._take_paused_lease()
             except LockedError as error:
                 # Another run begins, and will see that there is this one.
-                self.progress(str(error))
+                self.progress(error.message)
                 if self._stopped.wait(_IDLE_SECONDS):
                     break
         held.close()

@@ -23,6 +23,7 @@ from savepoints.errors import (
     SavepointNotFoundError,
     UsageError,
     VerificationError,
+    message_of,
 )
 from savepoints.io import Location
 from savepoints.model import (
@@ -405,7 +406,7 @@ def _cost(
 
 def _without_rows(made: Manifest, error: Exception) -> Manifest:
     """Keep a savepoint of which only the rows could not be written."""
-    reason = f"{type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
+    reason = f"{type(error).__name__}: {message_of(error).strip() or 'no message'}".splitlines()[0]
     _LOG.error(
         "could not write the state rows of %s, so it has only the native form: %s; add the rows "
         "with: savepoints export %s",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from savepoints.config.settings import KafkaSettings
-from savepoints.errors import UsageError
+from savepoints.errors import UsageError, message_of
 from savepoints.model import Savepoint, SavepointKind, lowest_offsets
 from savepoints.observe.recorder import recording
 from savepoints.plan import Progress
@@ -71,6 +71,6 @@ def commit(group: str, savepoint: Savepoint, store: Store, progress: Progress) -
             group_offsets.commit(group, offsets, kafka, _TIMEOUT_SECONDS)
     except Exception as error:  # noqa: BLE001  (whatever it is, the savepoint is more important)
         _LOG.warning("offsets of %s were not committed: %s", savepoint.id, error)
-        progress(f"the offsets were not committed for the group {group}: {error}")
+        progress(f"the offsets were not committed for the group {group}: {message_of(error)}")
     else:
         progress(f"committed the offsets for the group {group}")

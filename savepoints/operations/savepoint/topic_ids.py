@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from savepoints.config.settings import KafkaSettings
+from savepoints.errors import message_of
 from savepoints.model import kafka_offsets
 from savepoints.plan import Progress
 from savepoints.sources.kafka import topics
@@ -40,7 +41,7 @@ def known_ids(
             found = topics.ids(names, settings, _TIMEOUT_SECONDS)
             problem = "Kafka has no such topic, or is older than 2.8"
         except Exception as error:  # noqa: BLE001  (whatever it is, the savepoint is more important)
-            problem = str(error)
+            problem = message_of(error)
     unknown = sorted(names - found.keys())
     if unknown:
         level = logging.WARNING if settings.bootstrap_servers else logging.INFO

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError, SavepointsError
+from savepoints.errors import IncompatibleError, SavepointsError, message_of
 from savepoints.io import Location, plain
 from savepoints.sources.events.events import EVENT, RAW, RAW_SCHEMA, Decoding, events
 from savepoints.sources.late.files import OP
@@ -107,7 +107,8 @@ def _failures(source: LateInput, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # The program may raise anything.
         raise IncompatibleError(
-            f"the batch cannot be {what} by the input {source.name}: {plain(str(error))[:500]}",
+            f"the batch cannot be {what} by the input {source.name}: "
+            f"{plain(message_of(error))[:500]}",
             hint="correct the rows named in the message; nothing from the batch was used",
             input=source.name,
         ) from error

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from savepoints.checkpoint.evolution.findings import unique_names
 from savepoints.checkpoint.logs.offset_log import JOIN_FORMAT_KEY, PARTITIONS_KEY
 from savepoints.checkpoint.state import operators
-from savepoints.errors import IncompatibleError, SavepointsError
+from savepoints.errors import IncompatibleError, SavepointsError, message_of
 from savepoints.model import Cut
 from savepoints.state.storage import read as storage_read
 from savepoints.uri import Uri
@@ -196,7 +196,7 @@ def reason(error: Exception) -> str:
     cause = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()
-    text = str(error) if cause is None else str(cause.toString())
+    text = message_of(error) if cause is None else str(cause.toString())
     return text.strip().partition("\n")[0]
 
 

@@ -36,7 +36,11 @@ def test_what_is_done_is_recorded_with_its_parameters(local_store: Store) -> Non
 
 @pytest.mark.parametrize(
     ("error", "result"),
-    [(UsageError("no such thing"), "failed"), (LockedError("it runs"), "skipped")],
+    [
+        (UsageError("no such thing", hint="see list"), "failed"),
+        (LockedError("it runs"), "skipped"),
+        (ValueError("no number"), "failed"),
+    ],
 )
 def test_a_failure_is_recorded_and_raised(
     local_store: Store, error: Exception, result: str
@@ -45,7 +49,7 @@ def test_a_failure_is_recorded_and_raised(
         raise error
 
     (one,) = local_store.events.all()
-    assert (one.result, one.error, one.message) == (result, type(error).__name__, str(error))
+    assert (one.result, one.error, one.message) == (result, type(error).__name__, error.args[0])
 
 
 def test_secrets_in_parameters_and_messages_are_not_kept(
