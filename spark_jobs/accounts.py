@@ -3,7 +3,8 @@
 Several writers read an account, and each sends a command with the version that it read. Of those
 that expect one version the first is accepted, and makes the next; the others are conflicts, whose
 writers read again and send another. The version is state, so it can be checked against nothing that
-is behind, and goes back with the rows when the query is rolled back.
+is behind, and goes back with the rows when the query is rolled back. One query writes
+two tables: what was accepted, as events of the account, and what was not, with the reason.
 
 Commands wait until the watermark has passed them, and are then decided in the order of their times.
 So a decision depends on what was sent and when, and not on what came first.
@@ -182,8 +183,9 @@ def build(inputs: Mapping[str, DataFrame]) -> DataFrame:
         inputs: `commands`, decoded.
 
     Returns:
-        account_id, event_id, at, expected_version, amount_cents, version and balance_cents
-        (afterwards), rejected (`conflict`, `overdrawn`; null when accepted); for append mode.
+        A row for each decided command: account_id, event_id, at, expected_version, amount_cents,
+        version and balance_cents (afterwards), rejected (`conflict`, `overdrawn`; null when
+        accepted); for append mode.
     """
     timed = inputs["commands"].withWatermark(json_records.AT, LATENESS)
     at_ms = F.unix_millis(json_records.AT).alias("at_ms")
@@ -223,5 +225,32 @@ app = App(
         )
     },
     build=build,
-    outputs={"decisions": Output(mode="append")},
+    outputs={
+        "events": Output(
+            mode="append",
+            where="rejected IS NULL",
+            columns=(
+                "account_id",
+                "version",
+                "event_id",
+                json_records.AT,
+                "amount_cents",
+                "balance_cents",
+            ),
+        ),
+        "rejected": Output(
+            mode="append",
+            where="rejected IS NOT NULL",
+            columns=(
+                "account_id",
+                "event_id",
+                json_records.AT,
+                "expected_version",
+                "amount_cents",
+                "rejected",
+                "version",
+                "balance_cents",
+            ),
+        ),
+    },
 )

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from savepoints.errors import UsageError, message_of
 from savepoints.model import checked_name
+from savepoints.outputs.delta.row_selection import RowSelection
 from savepoints.outputs.delta.write import Mode
 
 if TYPE_CHECKING:
@@ -117,14 +118,25 @@ class Output:
         key: Columns that identify a row, for `upsert`.
         entity_key: Column with the entity that a row is about, for merges; when not given,
             it is the inputs' `entity_key`.
+        where: SQL predicate over the columns of the result, when the table has only some of its
+            rows: `rejected IS NULL`. It may depend on the row alone. Not for `upsert`: a row that
+            no longer matches would stay in the table.
+        columns: Names of columns, in the order of the table, when it has only some of them.
     """
 
     mode: Mode
     key: tuple[str, ...] = ()
     entity_key: str | None = None
+    where: str | None = None
+    columns: tuple[str, ...] = ()
+
+    @property
+    def selection(self) -> RowSelection:
+        """Which part of the result it has."""
+        return RowSelection(self.where, self.columns)
 
     def __post_init__(self) -> None:
-        """Refuse other modes, an upsert without a key, and a key without an upsert."""
+        """Refuse other modes, and what does not go with a mode."""
         if self.mode not in get_args(Mode):
             raise UsageError(
                 f"unknown output mode: {self.mode!r}",
@@ -135,6 +147,19 @@ class Output:
             raise UsageError(
                 f"an output of mode {self.mode!r} cannot have the key {self.key!r}",
                 hint="upsert requires key=(…,); the other modes take no key",
+            )
+        if self.mode == "upsert" and self.where is not None:
+            raise UsageError(
+                f"an upserted output cannot have where={self.where!r}: a row that no longer "
+                "matches would stay in the table",
+                hint="write all rows and read the table through a view with this condition, or use "
+                "mode append",
+            )
+        if lacking := [name for name in self.key if self.columns and name not in self.columns]:
+            raise UsageError(
+                f"the output has the columns {', '.join(self.columns)}, but not {lacking[0]!r} of "
+                "its key",
+                hint="add it to columns=(…,)",
             )
 
 
@@ -195,7 +220,8 @@ class App:
         inputs: Its sources by name, of Kafka or tables; their order is that of Spark's offset log.
         build: Gets the decoded events by name of their input, and returns the result as a
             streaming DataFrame. It must be pure: it is called again after each restore.
-        outputs: Where the result is written; each output gets all of it.
+        outputs: Where the result is written; each output gets all of it, or the part that its
+            `where` and `columns` choose.
         migrate: For `restore --migrate`: how values of state become what they are now, or keys; by
             Spark's name or the number of the operator, the name of a state variable, or the side
             of a join.

@@ -308,9 +308,10 @@ class Runner:
         """Return what the application makes of its inputs; its output tables exist then."""
         inputs = self._app.inputs
         result = self._app.build({name: inputs[name].decode(one) for name, one in records.items()})
-        for name in self._app.outputs:
-            write.ensure_table(self._table(name), result.schema.json())
-            batch_version.require_columns(str(self._table(name)), result.columns)
+        for name, output in self._app.outputs.items():
+            part = output.selection.of(result)
+            write.ensure_table(self._table(name), part.schema.json())
+            batch_version.require_columns(str(self._table(name)), part.columns)
         return result
 
     def _start(
@@ -370,13 +371,14 @@ class Runner:
             batch.persist()
         for name, output in self._app.outputs.items():
             write.write_batch(
-                batch,
+                output.selection.of(batch),
                 self._table(name),
                 mode=output.mode,
                 key=output.key,
                 app=write.app_id(self.query, name, self._generation),
                 batch_id=batch_id,
             )
+            faults.reach(f"run.written_{name}")
         faults.reach("run.outputs_written")
         if many:
             batch.unpersist()

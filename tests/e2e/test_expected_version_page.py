@@ -1,21 +1,22 @@
-"""docs/how-to/expected-version.md is followed: its settings, each of its commands, and its SQL."""
+"""docs/how-to/expected-version.md is followed: its settings, each of its commands, and its Python."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 
 from savepoints.local import LocalWorld
-from savepoints.outputs.delta.batch_version import open_table
+from savepoints.runtime.app import Output
+from spark_jobs import accounts
 from tests.e2e.desk import Desk
 from tests.e2e.pages import blocks
 from tests.e2e.shop import called
-from tests.spark_jobs import samples, truths
+from tests.spark_jobs import account_tables, samples, truths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,12 +42,12 @@ def send(desk: Desk, commands: pd.DataFrame) -> None:
 
 
 def decided(desk: Desk) -> truths.Rows:
-    rows = open_table(str(desk.directory / "tables/decisions")).to_pyarrow_table().to_pylist()
-    return sorted((tuple(map(_in_utc, row.values())) for row in rows), key=str)
+    return account_tables.decided(*tables(desk))
 
 
-def _in_utc(value: Any) -> Any:
-    return pd.Timestamp(value).tz_convert("UTC") if hasattr(value, "tzinfo") else value
+def tables(desk: Desk) -> tuple[str, str]:
+    place = desk.directory / "tables"
+    return str(place / "account_events"), str(place / "rejected_commands")
 
 
 def test_the_page_is_followed(
@@ -81,15 +82,8 @@ def test_the_page_is_followed(
     type_in(again)
     assert decided(desk) == truth
 
-    spark.read.format("delta").load(str(tmp_path / "tables/decisions")).createOrReplaceTempView(
-        "decisions"
-    )
-    (views,) = blocks(PAGE, "sql")
-    for one in views.split(";"):
-        spark.sql(one)
-    events, rejected = spark.table("account_events"), spark.table("rejected_commands")
-    assert events.count() + rejected.count() == len(truth)
-    versions: dict[str, list[int]] = {}
-    for row in events.collect():
-        versions.setdefault(row["account_id"], []).append(row["version"])
-    assert all(sorted(one) == list(range(1, len(one) + 1)) for one in versions.values())
+    account_tables.require_consistent(*tables(desk))
+    (said,) = blocks(PAGE, "python")
+    shown: dict[str, dict[str, Output]] = {}
+    exec(said, {"Output": Output}, shown)
+    assert shown["outputs"] == accounts.app.outputs

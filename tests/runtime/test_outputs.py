@@ -22,3 +22,15 @@ def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode: Any) -> 
 def test_a_key_belongs_to_an_upsert(mode: Any, key: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="cannot have the key"):
         Output(mode=mode, key=key)
+
+
+def test_trap_an_upsert_of_some_rows_would_keep_one_that_no_longer_matches() -> None:
+    with pytest.raises(UsageError, match="no longer matches") as refused:
+        Output(mode="upsert", key=("k",), where="n > 1")
+
+    assert "view" in refused.value.hint
+
+
+def test_the_key_is_among_the_columns() -> None:
+    with pytest.raises(UsageError, match="not 'k' of its key"):
+        Output(mode="upsert", key=("k",), columns=("n",))

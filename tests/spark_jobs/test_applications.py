@@ -29,7 +29,7 @@ from spark_jobs.orders.truth import order_months_truth
 from tests import draw
 from tests.e2e.desk import Desk
 from tests.e2e.shop import environment
-from tests.spark_jobs import samples, truths
+from tests.spark_jobs import account_tables, samples, truths
 from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
@@ -50,12 +50,30 @@ class Case:
         lateness: How late an event may be.
         events: What happened, with `at` and the record's `key` and `value`.
         truth: What comes of all of them, when the watermark is there.
+        rows: What its tables have.
     """
 
     app: str
     lateness: timedelta
     events: Callable[[], pd.DataFrame]
     truth: Callable[[pd.DataFrame, pd.Timestamp], truths.Rows]
+    rows: Callable[[Desk], truths.Rows]
+
+
+def one_table(desk: Desk) -> truths.Rows:
+    """Return the rows of the only output."""
+    (output,) = desk.settings.queries[desk.query].outputs
+    found = [tuple(_plain(value) for value in row.values()) for row in desk.rows(output)]
+    return sorted(found, key=str)
+
+
+def _plain(value: Any) -> Any:
+    return pd.Timestamp(value).tz_convert("UTC") if hasattr(value, "tzinfo") else value
+
+
+def two_tables(desk: Desk) -> truths.Rows:
+    """Return what was decided, accepted or not."""
+    return account_tables.decided(*(str(desk.directory / name) for name in ("events", "rejected")))
 
 
 def in_json(name: str) -> Callable[[], pd.DataFrame]:
@@ -69,15 +87,19 @@ def in_json(name: str) -> Callable[[], pd.DataFrame]:
         ahead = newest.assign(event_id="e-last", at_ms=newest["at_ms"] + 5 * 86_400_000)
         ahead[entity] = "last"
         ahead["at"] = pd.to_datetime(ahead["at_ms"], unit="ms", utc=True)
-        events = pd.concat([events, ahead], ignore_index=True)
-        fields = events.drop(columns="at").astype(object)
-        rows = fields.where(fields.notna(), None).to_dict("records")
-        return events.assign(
-            key=[row[entity].encode() for row in rows],
-            value=[json.dumps(row).encode() for row in rows],
-        )
+        return with_records(pd.concat([events, ahead], ignore_index=True), entity)
 
     return make
+
+
+def with_records(events: pd.DataFrame, entity: str) -> pd.DataFrame:
+    """Add the key and the value that a record of an event has."""
+    fields = events.drop(columns="at").astype(object)
+    rows = fields.where(fields.notna(), None).to_dict("records")
+    return events.assign(
+        key=[row[entity].encode() for row in rows],
+        value=[json.dumps(row).encode() for row in rows],
+    )
 
 
 def orders() -> pd.DataFrame:
@@ -106,6 +128,7 @@ SESSIONS = Case(
     timedelta(minutes=10),
     in_json("order_sessions"),
     truths.order_sessions,
+    one_table,
 )
 CASES = {
     "order_sessions": SESSIONS,
@@ -115,17 +138,25 @@ CASES = {
         timedelta(minutes=15),
         in_json("login_sessions"),
         truths.login_sessions,
+        one_table,
     ),
     "sort_window": Case(
         "spark_jobs.sort_window:app",
         timedelta(seconds=30),
         in_json("sort_window"),
         truths.sort_window,
+        one_table,
     ),
     "accounts": Case(
-        "spark_jobs.accounts:app", timedelta(seconds=30), in_json("accounts"), truths.accounts
+        "spark_jobs.accounts:app",
+        timedelta(seconds=30),
+        in_json("accounts"),
+        truths.accounts,
+        two_tables,
     ),
-    "order_months": Case("spark_jobs.order_months:app", timedelta(days=3), orders, months),
+    "order_months": Case(
+        "spark_jobs.order_months:app", timedelta(days=3), orders, months, one_table
+    ),
 }
 
 
@@ -158,16 +189,6 @@ def send(desk: Desk, events: pd.DataFrame) -> None:
     assert producer.flush(30) == 0
 
 
-def rows(desk: Desk) -> truths.Rows:
-    (output,) = desk.settings.queries[desk.query].outputs
-    found = [tuple(_plain(value) for value in row.values()) for row in desk.rows(output)]
-    return sorted(found, key=str)
-
-
-def _plain(value: Any) -> Any:
-    return pd.Timestamp(value).tz_convert("UTC") if hasattr(value, "tzinfo") else value
-
-
 def as_killed_before_the_commit(desk: Desk) -> None:
     """Take back the commit of the last batch, whose rows and state are written."""
     committed = {info.path for info in desk.checkpoint.list("commits")}
@@ -189,19 +210,19 @@ def test_killed_in_mid_window_and_rolled_back_it_comes_to_what_pandas_computes(
 
     send(desk, arrived.iloc[:half])
     _, saved = desk.run(until="latest")
-    written = rows(desk)
+    written = case.rows(desk)
     as_killed_before_the_commit(desk)
     send(desk, arrived.iloc[half:])
     desk.run(until="latest", final_savepoint=False)
 
     assert 0 < len(written) < len(truth)
-    assert rows(desk) == truth
+    assert case.rows(desk) == truth
 
     assert saved is not None
     desk.store.savepoint(saved.id).rollback().execute()
-    assert rows(desk) == written
+    assert case.rows(desk) == written
     desk.run(until="latest", final_savepoint=False)
-    assert rows(desk) == truth
+    assert case.rows(desk) == truth
 
 
 @pytest.mark.parametrize("name", samples.SAMPLES)
@@ -261,11 +282,11 @@ def test_sort_window_killed_in_mid_window_goes_on(
         process.wait()
     truth = case.truth(events, events["at"].max() - case.lateness)
     assert process.returncode == -signal.SIGKILL
-    assert 0 < len(rows(desk)) < len(truth)
+    assert 0 < len(case.rows(desk)) < len(truth)
 
     desk.run(until="latest", final_savepoint=False)
 
-    assert rows(desk) == truth
+    assert case.rows(desk) == truth
 
 
 def write_settings(desk: Desk) -> None:

@@ -6,8 +6,10 @@ taken at once, so that everything can go back to where it began.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
 from savepoints.config.settings import QuerySettings, Settings
@@ -22,11 +24,15 @@ from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, Step
 from savepoints.runtime import app as apps
+from savepoints.runtime.app import App
 from savepoints.runtime.inputs import Inputs
 from savepoints.store import bindings
 from savepoints.store.locks.journal import Journal
 from savepoints.store.root import Store
 from savepoints.uri import Uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _SAVED = "savepoint_taken"
 
@@ -127,10 +133,20 @@ def refuse_changed(plan: BeginningPlan, store: Store) -> None:
         )
 
 
-def make_outputs(outputs: Mapping[str, str], schema: str) -> None:
-    """Make the tables of outputs that do not exist, so that a savepoint can say how they were."""
-    for uri in outputs.values():
-        write.ensure_table(Uri.parse(uri), schema)
+def make_outputs(outputs: Mapping[str, str], app: App, session: SparkSession, result: str) -> None:
+    """Make the tables of outputs that do not exist, so that a savepoint can say how they were.
+
+    Args:
+        outputs: URI by name.
+        result: The columns of the program's result, as Spark's JSON of their type; each output
+            gets its part of them.
+    """
+    from pyspark.sql.types import StructType
+
+    rows = session.createDataFrame([], StructType.fromJson(json.loads(result)))
+    for name, uri in outputs.items():
+        part = app.outputs[name].selection.of(rows)
+        write.ensure_table(Uri.parse(uri), part.schema.json())
 
 
 def has_rows(uri: str) -> bool:

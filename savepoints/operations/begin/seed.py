@@ -99,7 +99,7 @@ def _write(plan: SeedPlan, store: Store, progress: Progress) -> NewCheckpoint:
         new = new_query.find(store, plan.query, VERB)
         program = seed_plan.find_program(store, new, progress)
         _write_state(plan, program, target, progress)
-        new_query.make_outputs(plan.outputs, program.empty.result)
+        new_query.make_outputs(plan.outputs, new.inputs.app, program.session, program.empty.result)
         faults.reach("seed.state")
         target.put("metadata", json.dumps({"id": plan.query_id}).encode())
     size = sum(info.size for info in target.list())

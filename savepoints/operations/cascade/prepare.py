@@ -269,6 +269,7 @@ def _prove(
             everybody=entities,
             own_rows=reader.bound.own_rows.get(one.name),
             tolerance=tolerance,
+            selection=output.selection,
         )
         if found.entities:
             sample = f", for example {found.sample[0]}" if found.sample else ""
@@ -313,6 +314,7 @@ def _corrections(work: _Replaying, live: Generation, cut: Location) -> tuple[Cor
             batch_id=read_cut(cut).cut.batch_id,
             merge_id=work.operation_id,
             own_rows=bound.own_rows.get(name),
+            selection=output.selection,
         )
         for name, output in reader.app.outputs.items()
     )

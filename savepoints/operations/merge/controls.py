@@ -76,6 +76,7 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
             everybody=assignment.replayed.select("entity"),
             own_rows=bound.own_rows.get(one.name),
             tolerance=tolerance,
+            selection=app.outputs[one.name].selection,
         )
         for one in replay.proof.outputs
     )

@@ -85,7 +85,12 @@ def rows(
     assert correction.entity is not None, "only a replay of everything replaces all rows"
     one = functions.rows[correction.live.output.name]
     table = EntityRows.of(
-        spark, correction.live, correction.entity, correction.mode, correction.key
+        spark,
+        correction.live,
+        correction.entity,
+        correction.mode,
+        correction.key,
+        correction.selection,
     )
     return correct_combine.combined(table, entities, late, one.key, one.combine)
 

@@ -119,6 +119,7 @@ def corrections(
             batch_id=batch_id,
             merge_id=affected.merge_id,
             own_rows=bound.own_rows.get(name),
+            selection=output.selection,
         )
         for name, output in app.outputs.items()
     )

@@ -17,6 +17,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.model import OutputVersion
 from savepoints.outputs.correct.entity_rows import EntityRows
 from savepoints.outputs.correct.row_difference import ROW
+from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark import columns, multiset
@@ -58,6 +59,7 @@ def compare_rows(
     everybody: DataFrame,
     own_rows: str | None = None,
     tolerance: float = 0.0,
+    selection: RowSelection = EVERYTHING,
 ) -> OutputControls:
     """Compare the rows of the controls in a table with what the replay makes of them.
 
@@ -71,8 +73,10 @@ def compare_rows(
         everybody: All entities that were replayed: `entity` string.
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
         tolerance: Most by which two floating-point numbers may differ, as a share.
+        selection: Which part of the program's result the table has.
     """
-    rows = EntityRows.of(spark, Rewind(live, live.version, {}, "", own_rows), entity, mode, key)
+    table = Rewind(live, live.version, {}, "", own_rows)
+    rows = EntityRows.of(spark, table, entity, mode, key, selection)
     rows.require_applicable(replayed)
     _refuse_strays(rows, replayed, everybody)
     found = rows.differing(entities, replayed)
@@ -162,7 +166,12 @@ def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) 
 
     text = F.col(quoted(rows.entity)).cast("string")
     known = everybody.select(F.col("entity").alias("__known"))
-    stray = replayed.join(known, text == F.col("__known"), "left_anti").select(text).first()
+    stray = (
+        rows.written(replayed)
+        .join(known, text == F.col("__known"), "left_anti")
+        .select(text)
+        .first()
+    )
     if stray is not None:
         raise IncompatibleError(
             f"the replay wrote a row of {rows.live.output.uri} with {rows.entity} = "

@@ -26,6 +26,7 @@ from savepoints.outputs.correct.entity_rows import EntityRows
 from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
+from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
@@ -47,6 +48,7 @@ class Correction:
         app_id: Under which the next generation writes the table.
         batch_id: The batch at which that one begins.
         merge_id: The merge.
+        selection: Which part of the program's result the table has.
     """
 
     live: Rewind
@@ -56,6 +58,7 @@ class Correction:
     app_id: str
     batch_id: int
     merge_id: str
+    selection: RowSelection = EVERYTHING
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def plan(
     batch_id: int,
     merge_id: str,
     own_rows: str | None,
+    selection: RowSelection = EVERYTHING,
 ) -> Correction:
     """Find out whether a table can be corrected without loss, now that its query stands still.
 
@@ -90,6 +94,7 @@ def plan(
         key: Columns that identify a row, for `upsert`.
         entity: Column with the entity that a row is about; None to replace all rows.
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.
+        selection: Which part of the program's result the table has.
 
     Raises:
         OutputVersionGoneError: If a base can no longer be read; another base may do.
@@ -103,7 +108,7 @@ def plan(
         if base is not None:
             require_base(base, uri)
     live = _live(name, uri, table, bases, owner, own_ids, app_id, own_rows)
-    return Correction(live, mode, key, entity, app_id, batch_id, merge_id)
+    return Correction(live, mode, key, entity, app_id, batch_id, merge_id, selection)
 
 
 def what(correction: Correction) -> str:
@@ -139,7 +144,13 @@ def execute(
     mark = Mark(correction.merge_id, output.name, app_id, batch_id, 0, 0, 0)
     if correction.entity is None or entities is None:
         replace_all.write(
-            spark, correction.live, replayed, mark, mode=correction.mode, key=correction.key
+            spark,
+            correction.live,
+            replayed,
+            mark,
+            mode=correction.mode,
+            key=correction.key,
+            selection=correction.selection,
         )
         return _done(output.uri, correction)
     rows = _rows(spark, correction, entities, replayed)
@@ -173,7 +184,14 @@ def _rows(
     spark: SparkSession, correction: Correction, entities: DataFrame, replayed: DataFrame
 ) -> EntityRows:
     assert correction.entity is not None
-    rows = EntityRows.of(spark, correction.live, correction.entity, correction.mode, correction.key)
+    rows = EntityRows.of(
+        spark,
+        correction.live,
+        correction.entity,
+        correction.mode,
+        correction.key,
+        correction.selection,
+    )
     rows.require_applicable(replayed)
     rows.refuse_taken_keys(entities, replayed)
     return rows

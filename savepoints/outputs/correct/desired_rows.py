@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, SeveralRowsError
+from savepoints.outputs.delta.row_selection import RowSelection
 from savepoints.outputs.delta.write import Mode
 from savepoints.spark.columns import quoted
 from savepoints.texts import count_text
@@ -61,6 +62,15 @@ def last_result(rows: DataFrame) -> DataFrame:
     return (
         rows.withColumn(_NEWEST, newest).where(F.col(REPLAY_BATCH) == F.col(_NEWEST)).drop(_NEWEST)
     )
+
+
+def written(
+    replayed: DataFrame, table: DataFrame, uri: str, mode: Mode, selection: RowSelection
+) -> DataFrame:
+    """Return the replayed rows that a table has, in its columns and types, and `REPLAY_BATCH`."""
+    # First the last result, of which the table may have no row, then its part.
+    rows = last_result(replayed) if mode == "complete" else replayed
+    return as_stored(selection.of(rows, beside=(REPLAY_BATCH,)), table, uri)
 
 
 def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:

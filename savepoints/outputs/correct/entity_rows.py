@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import IncompatibleError
 from savepoints.outputs.correct import desired_rows
 from savepoints.outputs.correct.row_difference import Differing, differing
+from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark.columns import quoted
@@ -26,6 +27,7 @@ class EntityRows:
 
     Attributes:
         table: The table at that version, rows of the query alone.
+        selection: Which part of the program's result it has.
     """
 
     spark: SparkSession
@@ -34,10 +36,17 @@ class EntityRows:
     mode: Mode
     key: tuple[str, ...]
     table: DataFrame
+    selection: RowSelection = EVERYTHING
 
     @classmethod
     def of(
-        cls, spark: SparkSession, live: Rewind, entity: str, mode: Mode, key: tuple[str, ...]
+        cls,
+        spark: SparkSession,
+        live: Rewind,
+        entity: str,
+        mode: Mode,
+        key: tuple[str, ...],
+        selection: RowSelection = EVERYTHING,
     ) -> EntityRows:
         """Open a table.
 
@@ -47,7 +56,7 @@ class EntityRows:
         own = session_like(spark)
         table = read_own_rows(own, live, live.newest)
         named = next(name for name in table.columns if name.casefold() == entity.casefold())
-        return cls(own, live, named, mode, key, table)
+        return cls(own, live, named, mode, key, table, selection)
 
     @property
     def entity_text(self) -> Column:
@@ -73,7 +82,7 @@ class EntityRows:
 
     def desired(self, entities: DataFrame, replayed: DataFrame) -> DataFrame:
         """Return what the table should hold of entities; arguments as in `differing`."""
-        rows = self._written(replayed)
+        rows = self.written(replayed)
         bases = self._bases(entities)
         return desired_rows.content(bases, self._of(rows, entities), self.mode, self.key)
 
@@ -85,8 +94,7 @@ class EntityRows:
         """
         from pyspark.sql import functions as F
 
-        rows = desired_rows.as_stored(replayed, self.table, self.live.output.uri)
-        uri = self.live.output.uri
+        rows, uri = self.written(replayed), self.live.output.uri
         if nobody := rows.where(F.col(quoted(self.entity)).isNull()).count():
             raise IncompatibleError(
                 f"{nobody} rows that the replay wrote to {uri} have no {self.entity}, so their "
@@ -98,13 +106,19 @@ class EntityRows:
         if self.mode == "upsert":
             desired_rows.refuse_several(rows, self.key, uri)
 
+    def written(self, replayed: DataFrame) -> DataFrame:
+        """Return the replayed rows that the table has, as it has them, and `replay_slice`."""
+        return desired_rows.written(
+            replayed, self.table, self.live.output.uri, self.mode, self.selection
+        )
+
     def refuse_taken_keys(self, entities: DataFrame, replayed: DataFrame) -> None:
         """Refuse replayed rows with a key under which the table has a row of another entity."""
         from pyspark.sql import functions as F
 
         if self.mode != "upsert" or self.entity.casefold() in {one.casefold() for one in self.key}:
             return
-        keys = self._of(self._written(replayed), entities).select(
+        keys = self._of(self.written(replayed), entities).select(
             *(F.col(quoted(name)).alias(f"__key{n}") for n, name in enumerate(self.key))
         )
         same = [
@@ -122,11 +136,6 @@ class EntityRows:
                 uri=self.live.output.uri,
                 key=list(self.key),
             )
-
-    def _written(self, replayed: DataFrame) -> DataFrame:
-        """Return replayed rows as the table has them."""
-        rows = desired_rows.as_stored(replayed, self.table, self.live.output.uri)
-        return desired_rows.last_result(rows) if self.mode == "complete" else rows
 
     def _bases(self, entities: DataFrame) -> DataFrame:
         """Return the rows of entities at their bases."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.outputs.correct import commit, desired_rows, entity_rows
 from savepoints.outputs.correct.commit import Mark
+from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark.session import session_like
@@ -25,6 +26,7 @@ def write(
     *,
     mode: Mode,
     key: Sequence[str],
+    selection: RowSelection = EVERYTHING,
 ) -> None:
     """Replace them.
 
@@ -33,6 +35,7 @@ def write(
         replayed: The program's columns and `replay_slice`: all that the replay wrote.
         mark: What the commit says of itself; how many rows is counted here.
         key: Columns that identify a row, for `upsert`.
+        selection: Which part of the program's result the table has.
 
     Raises:
         IncompatibleError: If the replayed rows are no rows of the table, or two have one key in one
@@ -40,11 +43,9 @@ def write(
     """
     own = session_like(spark)
     table = entity_rows.read_own_rows(own, live, live.newest)
-    rows = desired_rows.as_stored(replayed, table, live.output.uri)
+    rows = desired_rows.written(replayed, table, live.output.uri, mode, selection)
     if mode == "upsert":
         desired_rows.refuse_several(rows, key, live.output.uri)
-    if mode == "complete":
-        rows = desired_rows.last_result(rows)
     nothing = table.limit(0)
     # Of the session that has the transaction, whatever the replayed rows are of.
     wanted = nothing.unionByName(desired_rows.content(nothing, rows, mode, key))

@@ -11,6 +11,7 @@ from savepoints.errors import SeveralRowsError
 from savepoints.model import from_json, to_json
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.correct.correct import Correction
+from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from tests.outputs.correct.test_correct import (
     BATCH,
@@ -31,7 +32,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(3)]
 
 
-def planned(uri: Path, *, mode: Mode = "append", own_rows: str | None = None) -> Correction:
+def planned(
+    uri: Path,
+    *,
+    mode: Mode = "append",
+    own_rows: str | None = None,
+    selection: RowSelection = EVERYTHING,
+) -> Correction:
     doing = correct.plan(
         "visits",
         str(uri),
@@ -45,6 +52,7 @@ def planned(uri: Path, *, mode: Mode = "append", own_rows: str | None = None) ->
         batch_id=BATCH,
         merge_id=MERGE,
         own_rows=own_rows,
+        selection=selection,
     )
     return from_json(Correction, to_json(doing))
 
@@ -107,3 +115,33 @@ def test_of_a_complete_output_the_last_result_counts(spark: SparkSession, tmp_pa
                     replayed(spark, (one, 1), (one, 2), (other, 2)))  # fmt: skip
 
     assert content(uri) == [one, other]
+
+
+def test_an_output_of_some_rows_and_columns_gets_just_these(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The predicate may name a column that the table does not have; null is not true."""
+    uri = tmp_path / "visits"
+    make(uri, batch(("a", 1, 1, None)))
+    wider = "why string, client string, day int, visits bigint, pages map<string, int>"
+    rows = [("no", "b", 1, 2, None, 0), ("yes", "c", 1, 3, None, 0), (None, "d", 1, 4, None, 1)]
+    frame = spark.createDataFrame(rows, f"{wider}, replay_slice int")
+    part = RowSelection("why = 'yes'", ("client", "day", "visits", "pages"))
+
+    correct.execute(spark, planned(uri, selection=part), None, frame)
+
+    assert content(uri) == [("c", 1, 3, None)]
+
+
+def test_trap_a_complete_output_of_some_rows_is_empty_when_its_last_result_has_none_of_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The newest slice that has a row for it is not the last one."""
+    uri = tmp_path / "visits"
+    make(uri, batch(("a", 1, 1, None)))
+    part = RowSelection("visits > 5")
+    rows = replayed(spark, (("a", 1, 9, None), 1), (("a", 1, 2, None), 2))
+
+    correct.execute(spark, planned(uri, mode="complete", selection=part), None, rows)
+
+    assert content(uri) == []
