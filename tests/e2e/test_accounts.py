@@ -13,7 +13,10 @@ import pandas as pd
 import pytest
 
 from savepoints.local import LocalWorld
-from tests.e2e import seeds
+from savepoints.operations.merge import merge
+from savepoints.operations.merge.merge import Merged
+from savepoints.operations.merge.prepare import MergeRequest, Prepared
+from tests.e2e import late_desk, seeds
 from tests.e2e.desk import Desk
 from tests.e2e.seeds import History
 from tests.spark_jobs import account_tables, samples, truths
@@ -66,3 +69,42 @@ def test_killed_and_rolled_back_the_tables_have_what_the_ledger_says(
 
     assert history.run() == decided(arrived)
     assert history.deaths
+
+
+@pytest.mark.parametrize("seed", seeds.seeds("late commands")[:2])
+def test_late_commands_that_are_merged_leave_versions_and_events_as_the_ledger_has_them(
+    seed: int,
+    spark: SparkSession,
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """A late command may be accepted, and then later ones conflict that were accepted before."""
+    desk = Desk.open(world, tmp_path, APP, archived=True)
+    commands = with_records(samples.commands(seed, SIZE), "account_id").sort_values("at_ms")
+    late = commands.iloc[SIZE // 4 : SIZE // 2 : 3]
+    late = late[late["account_id"] == late["account_id"].iloc[0]]
+    arrived = commands.drop(late.index)
+    for part in (arrived.iloc[: SIZE // 2], arrived.iloc[SIZE // 2 :]):
+        send(desk, part)
+        desk.run(until="latest")
+    late_desk.archive(spark, desk.settings, desk.query, "commands")
+    before = account_tables.decided(*tables(desk))
+    assert before == decided(arrived)
+
+    file = tmp_path / "late.parquet"
+    late[["key", "value"]].to_parquet(file)
+    asked = MergeRequest(desk.query, str(file))
+    prepared = merge.prepare(desk.store, asked)
+    assert isinstance(prepared, Prepared)
+    done = merge.execute(prepared, desk.store)
+
+    assert isinstance(done, Merged)
+    assert done.rows == len(late)
+    found = account_tables.decided(*tables(desk))
+    account_tables.require_consistent(*tables(desk))
+    assert found == decided(commands)
+    changed = {row[1]: row[-1] for row in before}
+    assert any(changed.get(row[1], row[-1]) != row[-1] for row in found), "other decisions, too"
+    desk.run(until="latest")
+    assert account_tables.decided(*tables(desk)) == found

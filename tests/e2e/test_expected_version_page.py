@@ -1,4 +1,4 @@
-"""docs/how-to/expected-version.md is followed: its settings, each of its commands, and its Python."""
+"""docs/how-to/expected-version.md is followed: its settings, commands and Python."""
 
 from __future__ import annotations
 

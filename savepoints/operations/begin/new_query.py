@@ -6,7 +6,6 @@ taken at once, so that everything can go back to where it began.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -141,12 +140,9 @@ def make_outputs(outputs: Mapping[str, str], app: App, session: SparkSession, re
         result: The columns of the program's result, as Spark's JSON of their type; each output
             gets its part of them.
     """
-    from pyspark.sql.types import StructType
-
-    rows = session.createDataFrame([], StructType.fromJson(json.loads(result)))
     for name, uri in outputs.items():
-        part = app.outputs[name].selection.of(rows)
-        write.ensure_table(Uri.parse(uri), part.schema.json())
+        selection = app.outputs[name].selection
+        write.ensure_table(Uri.parse(uri), selection.type_of(result, session))
 
 
 def has_rows(uri: str) -> bool:

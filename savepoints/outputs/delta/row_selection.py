@@ -7,13 +7,14 @@ whatever batch, replay or merge a row comes to be.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,13 @@ class RowSelection:
         """
         found = rows if self.where is None else rows.where(self.where)
         return found.select(*map(quoted, (*self.columns, *beside))) if self.columns else found
+
+    def type_of(self, result: str, session: SparkSession) -> str:
+        """Return the type of the part of a result, both as Spark's JSON of a row type."""
+        from pyspark.sql.types import StructType
+
+        rows = session.createDataFrame([], StructType.fromJson(json.loads(result)))
+        return self.of(rows).schema.json()
 
 
 EVERYTHING = RowSelection()
