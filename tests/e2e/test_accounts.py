@@ -71,7 +71,7 @@ def test_killed_and_rolled_back_the_tables_have_what_the_ledger_says(
     assert history.deaths
 
 
-@pytest.mark.parametrize("seed", seeds.seeds("late commands")[:2])
+@pytest.mark.parametrize("seed", seeds.seeds("late commands"))
 def test_late_commands_that_are_merged_leave_versions_and_events_as_the_ledger_has_them(
     seed: int,
     spark: SparkSession,

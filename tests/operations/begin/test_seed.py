@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 # A streamed query is in the middle of everything then: it has evicted, and has more to evict.
 BEFORE, CUT, LAST = 1, 4, 6
 PROGRAMS = (
-    "totals", "total", "window", "window_update", "session", "dedupe", "within", "chain",
+    "totals", "total", "window", "window_update", "part", "session", "dedupe", "within", "chain",
     "join_inner", "join_left", "pandas_event", "transform",
 )  # fmt: skip
 UPSERTED = {"totals", "window_update"}
