@@ -62,7 +62,7 @@ class BoundPlan(Generic[_T, _E, _R]):
 
         Args:
             args: None.
-            kwargs: `progress`, a function such as `print`, is told one line about each step.
+            kwargs: `progress`, a function such as `print`, is called with one line for each step.
                 `wait`, a timedelta, is how long merge and promote wait for a running query.
 
         Returns:

@@ -236,11 +236,11 @@ class Query:
             batch: URI of files or of a Delta table; None for what Spark dropped as late.
             since: Of that, only what batches dropped that were planned since then; None for all.
             input_name: The input that it belongs to; for an application with one it is known.
-            controls: How many entities are replayed as a proof; by the settings when not given.
+            controls: How many entities are replayed as a proof; by default as the settings say.
             quarantine: Where rows go that are not events; without it, such rows are refused.
             policy: What is given up, if anything.
             until: Merge only events from before this time.
-            progress: Told one line about each step of looking at the batch.
+            progress: Called with one line for each step of the planning.
 
         Raises:
             LateBatchError: If rows of the batch are not events of the input.
@@ -280,11 +280,11 @@ class Query:
             batch: URI of files or of a Delta table.
             downstream: `plan` finds out what would change in each reader, and changes nothing.
             input_name: The input that it belongs to; for an application with one it is known.
-            controls: How many entities of this query are replayed as a proof; by the settings when
-                not given.
+            controls: How many entities of this query are replayed as a proof; by default as the
+                settings say.
             quarantine: Where rows go that are not events; without it, such rows are refused.
             until: Merge only events from before this time.
-            progress: Told one line about each step of looking at the batch.
+            progress: Called with one line for each step of the planning.
 
         Raises:
             IncompatibleError: If a reader cannot take over corrections exactly.
@@ -391,14 +391,14 @@ class SavepointHandle:
         goes into a query of its own with `restore`, a new `query_id` and an empty table.
 
         Args:
-            names: What they are called.
-            app: What they run, `module:name`; what the origin runs when not given.
+            names: Their names.
+            app: What they run, `module:name`; by default what the origin runs.
             outputs: `copy` gives them files of their own, `clone` lets them read the originals'.
             tables: URIs of outputs, by name, that do not go to `<original>_forks/<name>`.
             checkpoints: Directory below which they get their checkpoints.
             form: What to restore from; native when the savepoint has it.
             check_source: Ask Kafka whether it still has the records that come next.
-            even_broken: Also if `verify` found the savepoint broken.
+            even_broken: Accept a savepoint that `verify` found broken.
 
         Raises:
             TargetExistsError: If a checkpoint or table is there already.

@@ -124,8 +124,9 @@ class OutputVersion:
     Attributes:
         name: Name of the output in the application, or the last part of its URI.
         uri: Table URI. Outputs belong to the user, so this is the one absolute URI a savepoint has.
-        table_id: Delta's own id of the table; another table at the same URI has another one. Of a
-            file sink, a hash of its log at the cut: written again, the batches have another one.
+        table_id: Delta's own id of the table; a different table at the same URI has a different
+            one. Of a file sink, a hash of its log at the cut: batches that are written again have a
+            different one.
         version: The table version that holds exactly the batches up to the cut; of a file sink, the
             batch id.
         app_id: The `txn` application id under which the query writes; empty for a file sink.
@@ -154,10 +155,10 @@ class OperatorState:
         partitions: Number of state partitions that exist.
         rows: Canonical rows, None when the savepoint has no canonical form.
         state_bytes: Bytes of all keys and values, None like `rows`.
-        content_hash: Hash of all rows, independent of their order and of the number of
-            partitions, None like `rows`. See `savepoints.state.storage.read`.
+        content_hash: Hash of all rows, whatever their order and the number of partitions, None like
+            `rows`. See `savepoints.state.storage.read`.
         native_only: Why the operator has no canonical form, None when it can have one.
-        keyless: Its state is not found by key, so it stays in one partition.
+        keyless: Its state is not looked up by key, so it stays in one partition.
         column_families: Its stores have column families, which only RocksDB can hold.
     """
 
@@ -178,7 +179,7 @@ class Cost:
     """The cost of taking a savepoint.
 
     Attributes:
-        pin_seconds: Copying the files that fix the cut.
+        pin_seconds: Copying the files of the cut.
         checksum_seconds: Reading what was copied to hash it.
         export_seconds: Writing canonical rows, 0 without them.
         objects_copied: Files that were copied.
@@ -186,7 +187,7 @@ class Cost:
         objects_shared: Files that were in the store already.
         bytes_shared: Their bytes.
         export_bytes: Bytes of the canonical table.
-        attempts: How often a pin was begun; more than 1 when the query deleted files meanwhile.
+        attempts: How often copying was started; more than 1 if the query deleted files meanwhile.
     """
 
     pin_seconds: float = 0.0
@@ -216,9 +217,10 @@ class Cut:
         offsets: For each source, in order, its next-to-read position as Spark's JSON; None where
             a source had none yet.
         provider: Class name of the state store provider.
-        partitions: `spark.sql.shuffle.partitions` of the batch, None when nothing says it.
+        partitions: `spark.sql.shuffle.partitions` of the batch, None if not recorded.
         checkpoint_format: Of the state stores, 1 or 2; with 2 the session that starts the query
-            needs `spark.sql.streaming.stateStore.checkpointFormatVersion=2`, for no log keeps it.
+            needs `spark.sql.streaming.stateStore.checkpointFormatVersion=2`, because no log records
+            it.
     """
 
     batch_id: int
@@ -286,22 +288,22 @@ class Savepoint:
         id: `sp-…`, sorts by time.
         query: Name of the query.
         query_id: Spark's id of it.
-        generation: Number of the generation that it was taken of.
+        generation: Number of the generation that it was taken from.
         cut: The batch and what belongs to it.
         created_at: When it was taken, by the clock of the store.
-        forms: In which forms it has the state.
+        forms: The forms that it has the state in.
         operators: The stateful operators, from the sink.
         outputs: The Delta tables that belong to the cut.
-        cost: What it took to make it.
+        cost: What taking it cost.
         parent: The newest savepoint of the query when this was taken, None for the first; of an
             edited one, the savepoint that was edited.
         spark_version: Of the Spark that wrote the canonical rows, None without them.
         application: `package.module:attribute`, if known.
         code_version: From `SAVEPOINTS_CODE_VERSION`, if it was set.
         settings: Spark's settings that the batch ran with.
-        topics: Kafka's id of each topic that it has offsets of, as far as it was known; a topic
-            that was deleted and recreated has another.
-        edit: What was changed by hand; None for one that was taken of a checkpoint.
+        topics: Kafka's id of each topic that it has offsets for, where known; a topic that was
+            deleted and recreated has a different one.
+        edit: What was changed by hand; None for one that was taken from a checkpoint.
         tags: Names that people gave it.
         description: For people.
         pinned: Retention leaves it alone.

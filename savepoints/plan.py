@@ -38,7 +38,7 @@ class Plan:
         verb: The verb.
         query: Name of the query.
         steps: In execution order.
-        warnings: What the user should know before confirming.
+        warnings: What to know before confirming.
     """
 
     verb: str

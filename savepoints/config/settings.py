@@ -374,7 +374,7 @@ class Settings(BaseSettings):
 
         Args:
             file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory
-                when not given.
+                by default.
             profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
 
         Raises:
@@ -425,8 +425,8 @@ def load(
     """Read the settings.
 
     Args:
-        file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory
-            when not given.
+        file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory by
+            default.
         profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
         flags: Values from the command line, which win over everything; None values are left out.
 

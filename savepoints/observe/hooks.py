@@ -42,7 +42,7 @@ class Notice:
     Attributes:
         event: `paused`, `resumed`, `savepoint` or `failed`.
         query: Name of the query, None when a verb failed before it was known.
-        generation: Generation of the query, None when it is not known.
+        generation: Generation of the query, None if unknown.
         savepoint_id: The savepoint that was taken, None without one.
         batch_id: Its batch; of a paused or resumed query the newest committed one.
     """

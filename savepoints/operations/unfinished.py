@@ -159,7 +159,7 @@ def undo_together_plan(
 
     Args:
         last: The last operation on one of the queries.
-        stopped: Somebody has made sure that no driver runs the queries.
+        stopped: You have made sure that no driver runs the queries.
 
     Raises:
         NotFoundError: If something else was done to one of the queries since.

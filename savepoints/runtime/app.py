@@ -116,8 +116,8 @@ class Output:
         mode: `append` adds rows; `upsert`, for Spark's output mode update, merges them into the
             table by `key`; `complete` replaces the table.
         key: Columns that identify a row, for `upsert`.
-        entity_key: Column with the entity that a row is about, for merges; when not given,
-            it is the inputs' `entity_key`.
+        entity_key: Column with the entity that a row is about, for merges; by default,
+            the inputs' `entity_key`.
         where: SQL predicate over the columns of the result, when the table has only some of its
             rows: `rejected IS NULL`. It may depend on the row alone. Not for `upsert`: a row that
             no longer matches would stay in the table.

@@ -80,11 +80,11 @@ class Ran:
             `max_duration` or `max_records`; `paused` by `savepoints pause`.
         caught_up: Everything up to the end that was asked for has been read; false for a run
             without an end.
-        remaining_records: What is left up to that end (without `--until`, up to Kafka's end when
-            the run began), None for a run that had no end.
+        remaining_records: Records left up to that end (without `--until`, up to Kafka's end when
+            the run began), None for a run without an end.
         offsets: Next-to-read offset by topic and partition.
-        recovered_from: Id of the savepoint from which a damaged checkpoint was made anew, None when
-            that was not needed.
+        recovered_from: Id of the savepoint from which a damaged checkpoint was rebuilt, None if
+            none was damaged.
     """
 
     query: str

@@ -42,11 +42,11 @@ class Binding:
     Attributes:
         query: Name of the query.
         generation: The number of the generation.
-        bound: The table `[queries.NAME]` as it was or would have been written, as JSON values.
-        instead_of: Values that the settings had when it was written, in place of which those of
-            `bound` hold: each as long as the settings still have it. Empty for a query that the
-            settings did not name: then all hold until they do.
-        clone_of: By output the table and version whose files it reads: VACUUM there breaks it.
+        bound: The table `[queries.NAME]` as it was, or would be, written, as JSON values.
+        instead_of: Values of the settings when it was written that those of `bound` replace, each
+            for as long as the settings still have it. Empty for a query that the settings did not
+            name: then all of `bound` applies until they do.
+        clone_of: By output, the table and version whose files it reads; VACUUM there breaks it.
     """
 
     query: str

@@ -127,7 +127,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
                 **_LISTED,
                 "availability": (
                     list[Availability],
-                    "Whether each is restorable, in the same order; `until` is not looked for.",
+                    "Whether each is restorable, in the same order; `until` is not determined.",
                 ),
             },
             "With `--check-sources`",

@@ -68,7 +68,8 @@ def meanings(kind: type) -> dict[str, str]:
         text = inspect.cleandoc(one.__dict__.get("__doc__") or "")
         block = text.partition("Attributes:\n")[2].partition("\n\n")[0]
         for name, said in re.findall(r"^    (\w+): (.+(?:\n {5,}.+)*)", block, re.MULTILINE):
-            found[name] = " ".join(said.split())
+            # The docstrings are for Python, the pages for JSON.
+            found[name] = re.sub(r"\bNone\b", "null", " ".join(said.split()))
     return found
 
 

@@ -21,7 +21,7 @@ class Reason:
     """A finding, in words.
 
     Attributes:
-        verdict: What follows from it.
+        verdict: The verdict that follows from it.
         place: What it is about, such as `value column max`.
         text: What was found and what that means.
         hint: What to do; empty for nothing.

@@ -28,7 +28,7 @@ class OperatorVerdict:
         verdict: The worst of the reasons.
         reasons: What was found.
         rows: State rows that the savepoint has of it; None when it is new, or has no rows counted.
-        dropped: Columns, variables and the like whose state is not taken along.
+        dropped: Columns, variables and so on whose state is dropped.
     """
 
     operator_id: int | None
@@ -50,7 +50,7 @@ class Upgrade:
         verdict: The worst of all.
         operators: By operator; those that are gone come last.
         sources: What was found of the sources.
-        notes: What a person should know besides.
+        notes: Further remarks for people.
     """
 
     savepoint_id: str

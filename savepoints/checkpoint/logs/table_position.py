@@ -27,9 +27,10 @@ class TablePosition:
 
     Attributes:
         table_id: Delta's own id of the table, `metaData.id` in its log.
-        version: The first version that it has not read completely; all before it are read.
-        index: Of that version, the number of the last file that is read; negative for none.
-        in_snapshot: It still reads the table as it was at that version when the query began.
+        version: The first version that it has not read completely.
+        index: Number of the last file read of that version; negative for none.
+        in_snapshot: Whether it is still reading the table's rows as of the version at which the
+            query began.
     """
 
     table_id: str

@@ -54,8 +54,8 @@ class BootstrapPlan(BeginningPlan):
         ends: Where the run ends: offsets, or the positions of tables, as JSON.
         records: How many records that is; None for tables.
         batch_records: Most records of a source in one batch; None for no limit.
-        writes: To its own tables, which have no rows yet; otherwise what the batches write is
-            thrown away, because the tables have it already.
+        writes: Whether the batches write to the query's own tables, which have no rows yet;
+            otherwise their output is discarded, because the tables already have it.
     """
 
     ends: str
@@ -69,7 +69,7 @@ class Bootstrapped(Begun):
     """What a bootstrap did.
 
     Attributes:
-        ends: Where the query goes on, as JSON.
+        ends: Where the query continues, as JSON.
         batches: How many batches were run.
         records: How many records they read; None for tables.
     """
@@ -94,7 +94,7 @@ def plan(
     An interrupted bootstrap with the same arguments is taken up again: its own plan is returned.
 
     Args:
-        until: Where it ends and the query goes on: `latest`, a time, offsets as JSON or a file of
+        until: Where it ends and the query continues: `latest`, a time, offsets as JSON or a file of
             them, or `version:N` of a table.
         batch_records: Most records of a source in one batch, other than `max_offsets_per_trigger`
             of the query says.

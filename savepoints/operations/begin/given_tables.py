@@ -29,11 +29,11 @@ class GivenTable:
 
     Attributes:
         operator_id: Spark's number of the operator; operators count from the sink.
-        variable: The name of the variable of the operator; None where that has one state alone.
+        variable: The name of the variable of the operator; None if it has only one state.
         place: A Delta table or Parquet files; None for no rows.
         kind: Spark's name of the format.
         version: Of a Delta table, the version that is read.
-        files: Of files, a hash of their names and sizes, and of what tells one from another.
+        files: Of files, a hash of their names and sizes, and of their ETags.
         rows: How many rows it has.
     """
 

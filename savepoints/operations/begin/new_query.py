@@ -43,9 +43,9 @@ class BeginningPlan(GenerationPlan):
     Attributes:
         app: The program, as `package.module:attribute`.
         outputs: URI of each output.
-        query_id: Spark's id of the query to be.
-        first_savepoint: Id of the savepoint that is taken of where it begins.
-        forms: In which forms that has the state.
+        query_id: Spark's id of the new query.
+        first_savepoint: Id of the savepoint that is taken where it begins.
+        forms: The forms that it has the state in.
     """
 
     app: str
@@ -60,8 +60,8 @@ class Begun(BegunGeneration):
     """A query that was begun from a batch.
 
     Attributes:
-        savepoint_id: The savepoint that was taken of where it begins.
-        batch_id: It goes on with the batch after this one.
+        savepoint_id: The savepoint that was taken where it begins.
+        batch_id: It continues with the batch after this one.
     """
 
     batch_id: int

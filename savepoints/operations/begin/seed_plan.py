@@ -53,8 +53,8 @@ class SeedPlan(BeginningPlan):
     Attributes:
         tables: Where the rows of each state are.
         columns: The columns of each state, by its name.
-        positions: Where each source of the program goes on, as Spark's JSON.
-        watermark_ms: The watermark that the query goes on with, milliseconds since 1970; 0 for a
+        positions: Where each source of the program continues, as Spark's JSON.
+        watermark_ms: The watermark that the query continues with, milliseconds since 1970; 0 for a
             program without one.
         partitions: Number of state partitions.
         provider: Class of the state store provider.
@@ -112,9 +112,10 @@ def plan(
         rows: A Delta table or Parquet files with the rows of the program's state, in the columns in
             which `savepoints state` shows it. By name, where the program has several: operator and
             variable (`0.left`), or one of them where that is clear; `none` for no rows.
-        until: Up to where the rows were computed, so where the query goes on: offsets as JSON or
+        until: Up to where the rows were computed, so where the query continues: offsets as JSON or
             the path of a file of them, a time, `latest`, or `version:N` of a table that it reads.
-        watermark: The watermark to go on with: the newest event time before there, less the delay.
+        watermark: The watermark to continue with: the newest event time before there, less the
+            delay.
         forms: In which forms the savepoint of it has the state.
 
     Raises:

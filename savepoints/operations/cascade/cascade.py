@@ -59,7 +59,7 @@ class Cascaded:
         rows_added: Rows that they get.
         controls: Other entities whose replay was the same as the reader has them.
         generation: The generation that has begun; None where it was only planned.
-        safety_id: The savepoint of what was before; None where it was only planned.
+        safety_id: The safety savepoint of what was there before; None where it was only planned.
     """
 
     query: str

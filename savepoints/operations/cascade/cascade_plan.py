@@ -35,13 +35,13 @@ class CascadePlan(TransitionPlan):
 
     Attributes:
         batch_id: The last batch of the generation that ends.
-        place: Where what the replay made lies.
+        place: Where the results of the replay are.
         replayed_batch: Number of the last batch of the replay's own checkpoint.
         entity_fields: By operator, the field of its keys that is the entity.
         corrections: What is corrected in each table of the reader.
         controls: Other entities whose replay was the same as the reader has them.
-        paused: A run of the reader was paused for this, and is to go on afterwards.
-        first_id: The savepoint of where the new generation begins.
+        paused: A run of the reader was paused for this and is to be resumed.
+        first_id: The savepoint that is taken where the new generation begins.
     """
 
     follows: Followed

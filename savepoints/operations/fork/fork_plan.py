@@ -45,7 +45,7 @@ class ForkOptions:
         checkpoints: Directory below which its generations get theirs, None for that of the origin.
         outputs: Tables of outputs that do not go to `<original>_forks/<name>`.
         form: Form to restore from; native when the savepoint has it.
-        check_source: Whether Kafka is asked if it still has the records to go on with.
+        check_source: Whether Kafka is asked if it still has the records that come next.
         even_broken: Also of a savepoint that `verify` found broken.
     """
 
@@ -79,11 +79,11 @@ class ForkPlan(GenerationPlan):
     Attributes:
         origin: The query that the savepoint is of.
         query_id: Spark's id of the new query.
-        form: From which form the state is restored.
-        batch_id: The fork goes on with the batch after this one.
+        form: The form that the state is restored from.
+        batch_id: The fork continues with the batch after this one.
         outputs: The tables that are made for it.
-        binding: What it runs and what that is bound to.
-        finished: This very fork is there already; nothing is to be done.
+        binding: Its program, and the tables and topics of that.
+        finished: The same fork exists already; nothing will be done.
     """
 
     savepoint_id: str

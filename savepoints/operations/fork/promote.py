@@ -51,15 +51,15 @@ class Promoted(BegunGeneration):
 
     Attributes:
         fork: The fork that took over.
-        safety_id: The savepoint of what was before, for `promote --undo`.
+        safety_id: The safety savepoint of what was there before, for `promote --undo`.
         application: The program that runs from now on.
         outputs: Table URI of each output from now on.
-        offsets: Where both stood: next offset by topic and partition.
+        offsets: The common position: next offset by topic and partition.
         checks: What the checks found; empty when they were left out, or were made before a crash.
-        pause_seconds: For how long at most neither of the two wrote anything: from asking the live
-            query's run to pause until it went on. None when it did not run, or the promotion was
-            finished after a crash.
-        resumed: The run of the live query was paused and goes on.
+        pause_seconds: The longest time in which neither of the two wrote anything: from asking the
+            live query's run to pause until it continued. None when it did not run, or the promotion
+            was finished after a crash.
+        resumed: The run of the live query was paused and has continued.
     """
 
     fork: str
@@ -83,7 +83,7 @@ def execute(
     """Promote; goes on where an earlier attempt was killed.
 
     Raises:
-        PartlyDoneError: If the live query does not pause, or does not go on, within the time.
+        PartlyDoneError: If the live query does not pause, or does not continue, within the time.
         LockedError: If another verb has one of the two.
         StalePlanError: If one of the two has begun another generation since the plan, or late
             events were merged into it.

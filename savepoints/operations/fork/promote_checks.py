@@ -31,8 +31,8 @@ class Check:
     """One thing that was looked at.
 
     Attributes:
-        name: What.
-        passed: Whether the fork may take over as far as this goes.
+        name: The check.
+        passed: Whether this check lets the fork take over.
         found: What was seen, for people.
     """
 

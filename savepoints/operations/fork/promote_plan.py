@@ -31,13 +31,13 @@ class PromotePlan(Plan):
     Attributes:
         fork: Name of the fork; `query` is the live one.
         hand_over: `replace`: the live tables get the fork's rows in one commit each; `point`: the
-            live query goes on in the fork's tables, to which readers have to go.
+            live query continues in the fork's tables, and readers have to switch to them.
         live_app: The program that runs now.
         fork_app: The program that takes over.
         checks: Whether the checks have to pass.
         command: How to do it again as a command line, which also finishes it after a crash.
         bases: What the plan was made from, by query; they may run on and take savepoints.
-        begun: What an interrupted promotion is finished by, None for a new one.
+        begun: The interrupted promotion that is finished; None for a new one.
     """
 
     fork: str
@@ -63,7 +63,7 @@ def plan(
     Args:
         fork: Name of the fork.
         into: The live query, if not the one that the fork was made of.
-        hand_over: What becomes of the outputs.
+        hand_over: How the outputs are handed over.
         checks: Whether the checks have to pass.
 
     Raises:

@@ -41,12 +41,12 @@ class PromotionPlan(TransitionPlan):
     Attributes:
         fork: Name of the fork.
         fork_checkpoint: Its directory.
-        fork_batch: Its newest batch, which the live query goes on after.
+        fork_batch: Its newest batch, after which the live query continues.
         query_id: Spark's id of the live query, which stays.
-        hand_over: What becomes of the outputs.
+        hand_over: How the outputs are handed over.
         taken: The live tables that get the fork's rows; empty with `point`.
-        paused: The live query's run was paused for this, and is to go on afterwards.
-        first_id: The savepoint of where the new generation begins.
+        paused: The live query's run was paused for this and is to be resumed.
+        first_id: The savepoint that is taken where the new generation begins.
     """
 
     savepoint_id: str

@@ -78,7 +78,7 @@ class MetricDifference:
         before: Of the baseline, None when SQL gives null.
         after: Of the other query.
         difference: How much more the other has, None when one has none.
-        relative: The difference as a part of the baseline's value, None when that is 0 or null.
+        relative: The difference as a fraction of the baseline's value, None when that is 0 or null.
     """
 
     name: str
@@ -115,9 +115,9 @@ class StateDifference:
     """How the state of two queries differs.
 
     Attributes:
-        rows: Rows that differ, those of operators included that only one query has; None when
-            their number is not known.
-        share: That as a part of the state rows of the query that has more, None likewise.
+        rows: Rows that differ, including those of operators that only one query has; None if their
+            number is unknown.
+        share: The same as a fraction of the state rows of the query that has more; None likewise.
         equal: Whether no operator and no row differs.
         diff: What `diff` says of the two savepoints.
     """
@@ -143,7 +143,7 @@ class QueryPair:
     Attributes:
         before: Name of the baseline.
         after: Name of the other query.
-        outputs: How each output differs that both have.
+        outputs: How each output that both have differs.
         outputs_added: Outputs that only the other query has.
         outputs_dropped: Outputs that only the baseline has.
         state: How the state differs, None when it was not compared.
@@ -181,10 +181,10 @@ class Comparison:
     Attributes:
         verdict: The worst of all pairs: `same`, `within` (the thresholds of the settings) or
             `different`.
-        offsets: Where they stand: next-to-read offset by topic and partition.
+        offsets: Their positions: next-to-read offset by topic and partition.
         same_batches: Whether this comparison ran all of them in batches with the same boundaries;
             None when it ran nothing.
-        notes: What a person should know, such as why batches are not the same.
+        notes: Remarks, such as why batches are not the same.
         variants: The queries, the baseline first.
         pairs: Each other query against the baseline.
     """

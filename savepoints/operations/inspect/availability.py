@@ -36,13 +36,13 @@ class PartitionAvailability:
     Attributes:
         topic: Name of the topic.
         partition: Number of the partition.
-        wanted: Offset to go on with; None for a partition that is newer than the savepoint.
+        wanted: Offset to continue from; None for a partition that is newer than the savepoint.
         earliest: First offset that Kafka has, or an archive before it; None when Kafka does not
             have the partition.
-        end: Offset that the next record will get, likewise.
+        end: Offset that the next record will get; None likewise.
         available: Whether all records from `wanted` on are there.
-        until: Until when they are at least, None when there is no limit or it is not known.
-        basis: Where `until` comes from, or why there is none; empty when it was not looked for.
+        until: They are there at least until then; None if there is no limit or it is unknown.
+        basis: Where `until` comes from, or why there is none; empty when it was not determined.
         archived: Offsets from `wanted` on that Kafka no longer has, and an archive has.
     """
 
@@ -64,11 +64,11 @@ class Availability:
     Attributes:
         savepoint_id: The savepoint.
         checked_at: When Kafka was asked.
-        restorable: Whether Kafka, or an archive before it, has what it goes on with.
+        restorable: Whether Kafka, or an archive before it, has the records that come next.
         reason: Why, in words.
-        until: Until when it is at least, None when there is no limit or it is not known.
-        basis: Where `until` comes from, or why there is none; empty when it was not looked for.
-        findings: What a person should know besides.
+        until: It is restorable at least until then; None if there is no limit or it is unknown.
+        basis: Where `until` comes from, or why there is none; empty when it was not determined.
+        findings: Further remarks for people.
         partitions: Each partition.
     """
 

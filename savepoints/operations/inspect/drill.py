@@ -51,7 +51,7 @@ class DrillDifference:
 
     Attributes:
         what: The operator or the output.
-        problem: In which way.
+        problem: How it differs.
     """
 
     what: str
@@ -67,7 +67,7 @@ class Drilled:
         query: Its query.
         verdict: `same` as live, `different`, or only `restored` and equal to what was recorded.
         compared_with: What it was compared with, in words.
-        form: From which form.
+        form: The form that was restored.
         restore_seconds: The measured recovery time: until a query could have been started.
         batch_id: The batch of the savepoint.
         live_batch: The batch of the live query up to which was replayed, None without a replay.
@@ -103,7 +103,7 @@ def drill(
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         form: From which form; native when the savepoint has it.
-        even_broken: Also one that `verify` found broken.
+        even_broken: Accept a savepoint that `verify` found broken.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

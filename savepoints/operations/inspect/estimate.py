@@ -33,28 +33,28 @@ class Estimate:
 
     Attributes:
         query: Name of the query.
-        savepoint_id: The savepoint it would begin from; None for where it is now.
+        savepoint_id: The savepoint it would begin from; None for its present position.
         batch_id: The last batch before the backlog, None before the first.
         measured_at: When Kafka was asked.
         topics: The topics that it reads.
-        backlog_records: Offsets between where it stands and Kafka's end.
+        backlog_records: Offsets between its position and Kafka's end.
         backlog_bytes: Their bytes, by the average record; None when none was read.
         record_bytes: Average bytes of a record: key, value and headers, uncompressed.
-        records_sampled: Records that this average is of.
+        records_sampled: Number of records in the sample.
         throughput: How fast the query reads; None when no run was measured.
         input: How fast records arrive; None when there are none to count.
         catches_up: `now` without a backlog, `maybe` when only the better figures allow it,
             `unknown` when something was not measured.
         reason: Why, in words.
-        shortest_seconds: Time to catch up by the better figures; None when it never does, or it is
-            not known.
+        shortest_seconds: Time to catch up by the better figures; None if it never will, or if that
+            is unknown.
         longest_seconds: By the worse figures, likewise.
-        start_until: When Kafka may remove the first record of the backlog; None when there is no
-            limit, or it is not known.
+        start_until: When Kafka may remove the first record of the backlog; None if there is no
+            limit, or it is unknown.
         start_basis: Where that comes from, or why there is none.
         retention_ends_first: Whether Kafka removes records before they are read, by the worse
-            figures; None when it is not known.
-        findings: What a person should know besides.
+            figures; None if unknown.
+        findings: Further remarks for people.
     """
 
     query: str

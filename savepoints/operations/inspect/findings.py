@@ -32,7 +32,7 @@ class Seen:
     """One thing that `check` looked at.
 
     Attributes:
-        name: What was looked at, such as `conditional PUT` or the path of an object.
+        name: What was checked, such as `conditional PUT` or the path of an object.
         grade: `broken` when verbs fail or facts are lost because of it.
         seen: What was seen.
         advice: What to do about it, empty when all is well.

@@ -29,12 +29,12 @@ class Node:
 
     Attributes:
         id: Id of the savepoint, or query and number of the generation: `orders/2`.
-        kind: Which of both.
+        kind: `savepoint` or `generation`.
         query: Name of the query; None for a savepoint that is gone.
         at: When the cut was committed, or when the generation began; None when it is gone.
         batch_id: Batch of a savepoint.
         status: `complete` or `broken` of a savepoint, `current` or `ended` of a generation; `gone`
-            when something still names it and it is there no longer.
+            when something still refers to it but it no longer exists.
         note: Tags and description of a savepoint, or the verb that began a generation.
         needs: Of a generation whose outputs are shallow clones, the tables and versions whose
             files they read.
@@ -67,7 +67,7 @@ class Edge:
     Attributes:
         source: Id of a node.
         target: Id of a node.
-        kind: `taken`: the savepoint was taken of the generation; `began`: the generation began
+        kind: `taken`: the savepoint was taken from the generation; `began`: the generation began
             from the savepoint; `parent`: the savepoint was the newest one when this was taken.
     """
 

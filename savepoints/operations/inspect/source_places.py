@@ -31,7 +31,7 @@ class PartitionPlace:
         earliest: First offset that Kafka has, or an archive before it.
         end: Offset that the next record will get.
         lag: Offsets from the position up to the end.
-        kept: Offsets before the position that are still there: so far a query can go back.
+        kept: Offsets before the position that are still there: how far back a query can go.
         lost: Offsets from the position on that are no longer there.
         problem: Why `lag`, `kept` and `lost` are not known although Kafka answered; empty when they
             are.
@@ -54,7 +54,7 @@ class SourcePlace:
 
     Attributes:
         number: Its number, in the order of the offset log.
-        kind: By the form of its position, for the log does not name it.
+        kind: By the form of its position, because the log does not name it.
         position: Next to read, as Spark's JSON text; null before it has begun.
         table_id: Of a Delta source, Delta's own id of the table that it reads.
         partitions: Of a Kafka source, each partition.

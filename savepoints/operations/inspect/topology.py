@@ -33,15 +33,14 @@ class OutputPlace:
     Attributes:
         name: Name of the output.
         uri: Table URI.
-        kind: `delta`, or `files` for Spark's file sink; null when it is not known.
-        table_id: Delta's own id of the table; of a file sink, a hash of its log; null when it is
-            not known.
+        kind: `delta`, or `files` for Spark's file sink; null if unknown.
+        table_id: Delta's own id of the table; of a file sink, a hash of its log; null if unknown.
         version: Table version that holds exactly the batches up to `batch_id`; of a file sink, its
-            batch; null when it is not known.
+            batch; null if unknown.
         batch_id: The newest batch that this version has recorded for the query; null before the
             first, and when it is not known.
         basis: Where the version comes from, or why it is not known.
-        clone_of: What it reads files of, if it is a shallow clone.
+        clone_of: The table whose files it reads, if it is a shallow clone.
         readers: Other queries whose newest savepoints show that they read the table as a stream.
     """
 
@@ -64,7 +63,7 @@ class Topology:
         query: Its name; null when the store does not know the checkpoint.
         query_id: Spark's id of it.
         checkpoint: URI of the checkpoint that was read.
-        generation: The generation that lives there; null like `query`.
+        generation: The generation of that checkpoint; null like `query`.
         generation_status: `current` is the one that `run` starts; null like `query`.
         application: `package.module:attribute` of its program, if known.
         savepoint_id: Its newest savepoint that was not rolled back, if it has one.
@@ -73,12 +72,12 @@ class Topology:
         watermark_ms: Event-time watermark in force after the batch, milliseconds since 1970; null
             for none.
         provider: Class name of the state store provider.
-        partitions: Number of state partitions that the query looks for, null when nothing says it.
+        partitions: Number of state partitions that the query expects, null if not recorded.
         checkpoint_format: Of the state stores, 1 or 2.
         operators: The stateful operators, from the sink.
         sources: The sources, in the order of the offset log.
         outputs: The outputs, as far as the settings or a savepoint name them.
-        findings: What a person should know besides.
+        findings: Further remarks for people.
     """
 
     query: str | None

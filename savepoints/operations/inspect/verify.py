@@ -60,9 +60,9 @@ class Report:
         query: Name of its query.
         grade: The worst of the findings.
         state: Its state in the catalog afterwards.
-        depth: How deep it was looked.
+        depth: How deep the check went.
         share: Which share of the files was read, None for all or without reading.
-        files: Files that were looked at.
+        files: Files that were checked.
         bytes_read: Bytes that were read and hashed.
         operators: Operators whose rows and content hash were compared.
         rows: Their rows; None where there is no canonical form, or nobody counted them.

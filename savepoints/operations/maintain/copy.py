@@ -38,11 +38,11 @@ class CopyPlan(Plan):
         savepoint_id: What is copied.
         query_id: Spark's id of its query.
         destination: Root of the other store.
-        files: Files of the savepoint, manifest and labels not counted.
+        files: Files of the savepoint, without manifest and labels.
         files_bytes: Their bytes.
         objects_there: Those that are at the destination already, with their size.
         labels: Tags and the like that the copy gets.
-        done: The destination has it already; nothing will be done.
+        done: The destination already has it; nothing will be done.
     """
 
     savepoint_id: str
@@ -64,9 +64,9 @@ class Copied:
         destination: Root of the other store.
         objects_copied: Files that were copied.
         bytes_written: Their bytes.
-        objects_there: Files that were there already, with the same content.
+        objects_there: Files that were already there with the same content.
         seconds: How long it took.
-        already_copied: The destination had it before; nothing was done.
+        already_copied: The destination already had it; nothing was done.
     """
 
     savepoint_id: str

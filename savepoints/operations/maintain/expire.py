@@ -42,12 +42,12 @@ class ExpiryDecision:
         savepoint_id: The savepoint.
         query: Name of its query.
         query_id: Spark's id of it.
-        generation: Which life of the query.
+        generation: The generation that it is of.
         batch_id: The batch of its cut.
         created_at: When it was taken; the order goes by this.
         state: `expired` when an earlier removal was interrupted.
         kept: Whether it stays.
-        reasons: Why it stays, or what else there is to say.
+        reasons: Why it stays, or a remark.
         bytes: What its own files have; 0 when it stays.
     """
 
@@ -69,8 +69,8 @@ class ExpirePlan(Plan):
 
     Attributes:
         policies: What is kept of each query.
-        savepoints: All that were looked at, the newest first.
-        shared_files: Shared files that nothing needs any more then.
+        savepoints: All that were considered, newest first.
+        shared_files: Shared files that nothing will need any more.
         shared_bytes: Their bytes.
     """
 
@@ -101,9 +101,9 @@ class Expired:
 
     Attributes:
         removed: Ids of the savepoints that are gone.
-        kept: Those that were planned to go and stayed, with the reasons.
-        locked: Queries that were left alone because others work on their savepoints, with what
-            they do.
+        kept: Savepoints that were planned for removal but stayed, with the reasons.
+        locked: Queries that were left alone because another process is working on their savepoints,
+            with what it does.
         findings: What prevented shared files from being deleted.
         files: Files that were deleted.
         bytes: Their bytes.
@@ -125,7 +125,7 @@ def plan(
     """Plan what to remove, and why the rest stays; nothing is deleted.
 
     Args:
-        policy: What to keep of each query; what the settings say when not given.
+        policy: What to keep of each query; by default what the settings say.
         query: Only savepoints of this query.
 
     Raises:

@@ -38,9 +38,9 @@ class GcPlan(Plan):
     """What `gc` is going to do.
 
     Attributes:
-        grace_seconds: Nothing younger is touched, but for interrupted removals.
-        orphans: What was found and is old enough.
-        young: How many were found that are not.
+        grace_seconds: Nothing younger is touched, except for interrupted removals.
+        orphans: What was found that is old enough.
+        young: How many were found that are too young.
     """
 
     grace_seconds: float
@@ -63,9 +63,9 @@ class Collected:
         kept: Savepoints whose removal was interrupted and that something needs, with the reasons.
         files: Files that were deleted.
         bytes: Their bytes.
-        locked: Query ids that were left alone because others work on their savepoints, with what
-            they do.
-        findings: What was left because nobody can know whether something needs it.
+        locked: Query ids that were left alone because another process is working on their
+            savepoints, with what it does.
+        findings: What was left because it is unknown whether something needs it.
         seconds: How long it took.
     """
 

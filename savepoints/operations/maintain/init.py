@@ -50,10 +50,10 @@ class CheckpointFacts:
         query_id: Spark's id of it.
         first_batch: The oldest batch that Spark still keeps.
         last_batch: The newest one.
-        seconds_per_batch: Between two of the newest, on average; None when there is but one.
+        seconds_per_batch: Between two of the newest, on average; None when there is only one.
         operators: Its stateful operators, from the sink.
         provider: Class of the state store provider.
-        partitions: State partitions, None when nothing says it.
+        partitions: State partitions, None if not recorded.
         checkpoint_format: Of the state stores, 1 or 2.
         sources: In the order of the offset log.
     """

@@ -32,14 +32,14 @@ class Orphan:
     """Something that no row names.
 
     Attributes:
-        place: Where it lies in the store.
-        kind: `savepoint` is a whole one or one whose removal was interrupted, `directory` what is
-            left of one, `shared` are files that savepoints could share, `mounted` and `scratch`
-            what was laid out for a while, `sign` that of a reader that is gone.
+        place: Its place in the store.
+        kind: `savepoint` is a whole one or one whose removal was interrupted, `directory` the
+            remains of one, `shared` are files that savepoints could share, `mounted` and `scratch`
+            temporary files, `sign` that of a reader that is gone.
         action: What is to be done; `finish` an interrupted removal.
         why: Why, for people.
-        query_id: Spark's id of the query it belongs to, None when it belongs to none or when
-            nothing says it.
+        query_id: Spark's id of the query it belongs to, None when it belongs to none or if that is
+            not known.
         files: Its files with their sizes.
         bytes: Bytes of all of them.
     """

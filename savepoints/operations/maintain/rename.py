@@ -27,7 +27,7 @@ class RenamePlan(Plan):
     """What `rename` is going to do.
 
     Attributes:
-        to: The name to be.
+        to: The new name.
         savepoints: How many savepoints get it.
         generations: How many generations do.
     """

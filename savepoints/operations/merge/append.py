@@ -32,7 +32,7 @@ class Appended:
         operation_id: Its name in the journal and in the ledger.
         query: The query.
         topic: The topic that the events are in.
-        rows: How many they are.
+        rows: Number of events.
     """
 
     operation_id: str

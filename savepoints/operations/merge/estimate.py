@@ -48,8 +48,8 @@ class Expected:
     """How long a merge will take.
 
     Attributes:
-        seconds: About so long, from its beginning to its end.
-        basis: The merge that it goes by, and what that one took.
+        seconds: Estimated duration, from beginning to end.
+        basis: The earlier merge that the estimate is based on, and how long that took.
     """
 
     seconds: float

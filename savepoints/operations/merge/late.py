@@ -34,9 +34,10 @@ class LateEvents(LateFigures):
         query: The query.
         generation: Its current generation.
         since: Only batches that were planned since then; None for all.
-        batches: How many batches were looked at.
+        batches: How many batches were searched.
         inputs: The events of each input.
-        again: Dropped events that had counted before, by their id; they are none of the others.
+        again: Dropped events that had counted before, by their id; they are not counted among the
+            others.
         outputs: The tables that lack them.
     """
 

@@ -80,7 +80,7 @@ def execute(
         CheckFailedError: If a control entity comes out otherwise than the query has it.
         NotAlignedError: If the query has begun another generation since the plan, or others have
             written to an output.
-        PartlyDoneError: If the query does not pause, or does not go on, within the time.
+        PartlyDoneError: If the query does not pause, or does not continue, within the time.
     """
     started = time.monotonic()
     if isinstance(prepared, MergePlan):

@@ -23,7 +23,7 @@ class BaseUse:
     """A savepoint that entities are replayed from.
 
     Attributes:
-        savepoint_id: Its id; None for those that begin with nothing.
+        savepoint_id: Its id; None for entities that begin without state.
         entities: How many.
     """
 
@@ -38,16 +38,16 @@ class MergingPlan(TransitionPlan):
     Attributes:
         facts: What the ledger will say of the batch.
         batch_id: The last batch of the generation that ends.
-        place: Where what the replay made lies.
+        place: Where the results of the replay are.
         replayed_batch: Number of the last batch of the replay's own checkpoint.
         entity_fields: By operator, the field of its keys that is the entity.
         corrections: What is corrected in each table.
-        base_versions: By output: version at each base, by the base's number; None for entities
-            that begin with nothing.
+        base_versions: By output: version at each base, by the base's number; None for entities that
+            begin without state.
         descent: The generations from which the one that ends descends, as the ledger has them.
         archive: The archive that the events go to.
-        still_since: Since when the query's run is paused for this, RFC 3339; None without one.
-        first_id: The savepoint of where the new generation begins.
+        still_since: When the query's run was paused for this, RFC 3339; None without a run.
+        first_id: The savepoint that is taken where the new generation begins.
     """
 
     facts: MergeFacts
@@ -82,11 +82,11 @@ class AppendingPlan(JournalledPlan):
         facts: What the ledger will say of the batch.
         generation: The generation that runs.
         batch_id: Its newest batch.
-        offsets: Where it stands there, as Spark's JSON.
+        offsets: Its position there, as Spark's JSON.
         descent: The generations from which it descends, as the ledger has them.
         topic: The topic.
         since: Where it ended before, as Spark's JSON.
-        place: Where the events lie until it is done.
+        place: Where the events are kept until it is done.
     """
 
     facts: MergeFacts
@@ -109,7 +109,7 @@ class MergePlan(Plan, MergeCounts):
         input: Name of the input that the batch is of.
         batch: URI of the batch.
         content_hash: Of its events, whatever their order.
-        set_aside: Rows of the batch that are no events.
+        set_aside: Rows of the batch that are not events.
         quarantine: Where they go; None when there are none, or they refuse the batch.
         until: Only events of the batch from before it are merged; None for all.
         left_out: Rows of the batch that are left out for that; they are not recorded as merged.
@@ -117,7 +117,8 @@ class MergePlan(Plan, MergeCounts):
         events: Events to replay.
         against_short: Why few slices cannot be exact, so that `way` is `faithful`. A short replay
             whose controls differ is followed by a faithful one.
-        batches: Batches of the query since the oldest base: as many slices has the faithful way.
+        batches: Batches of the query since the oldest base, which is how many slices the faithful
+            way has.
         expected: How long it will take; None when no such merge of the query was done before.
         operators: Stateful operators whose state is spliced.
         outputs: Tables that are corrected.

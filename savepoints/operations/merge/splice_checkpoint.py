@@ -93,10 +93,10 @@ def write(
         live: The cut that is corrected. Nobody writes to its checkpoint any more.
         entities: The entities that are replaced: entity (string); None for all, and then no field
             is needed.
-        sources: Where the sources go on; None for where they are.
+        sources: Where the sources continue; None for where they are.
 
     Raises:
-        NotAlignedError: If a query could not go on from what was written.
+        NotAlignedError: If a query could not continue from what was written.
     """
     from savepoints.state.merge import splice
     from savepoints.state.storage import write

@@ -43,7 +43,7 @@ class EditPlan(Plan):
     """What `edit` is going to do.
 
     Attributes:
-        savepoint_id: Id of the savepoint to be.
+        savepoint_id: Id of the new savepoint.
         parent: The savepoint that is edited.
         query_id: Spark's id of the query.
         operator_id: Operator whose rows are changed.
@@ -56,7 +56,8 @@ class EditPlan(Plan):
         rows: All rows of the state.
         rows_chosen: Those that are chosen.
         rows_changed: Those of them that get another value; 0 when they are removed.
-        content_hash: Of the chosen rows and of what they become; has to come out again.
+        content_hash: Of the chosen rows and of what they become; the execution has to arrive at it,
+            too.
         sample: The first of them, before and after.
     """
 

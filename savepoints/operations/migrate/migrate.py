@@ -79,18 +79,18 @@ def plan(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        to: URI of the checkpoint directory to be; must not exist.
+        to: URI of the new checkpoint directory, which must not exist.
         app: The program that it is for, `package.module:attribute`.
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
         allow_dropped_state: Whether state that the program has no place for may be left behind.
         partitions: Number of state partitions; as they were by default.
         provider: State store provider; as it was by default.
-        sources: Where each source of the program goes on; see
+        sources: Where each source of the program continues; see
             `savepoints.operations.savepoint.restore`.
-        query_id: Spark's id of the query to be; as it was by default.
+        query_id: Spark's id of the new query; as it was by default.
         owner: The operation that this restore is a part of.
-        even_broken: Also one that `verify` found broken.
+        even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
 
     Raises:
@@ -99,8 +99,8 @@ def plan(
         UsageError: If the program cannot be imported, or what is mapped or given a default is not
             there.
         NativeOnlyError: If the savepoint has only its native form, which this Spark cannot read.
-        LayoutChangedError: If the program cannot go on with the state, it is not known whether it
-            can, or state would be dropped that may not be.
+        LayoutChangedError: If the program cannot continue with the state, it is not known whether
+            it can, or state would be dropped that may not be.
         VerificationError: If the savepoint is broken, or files of it are missing.
         RescaleError: If the operators keep their number of state partitions.
         ProviderError: If the other provider cannot hold the state.

@@ -65,7 +65,7 @@ def upgrade_check(
         app: The program, `package.module:attribute`.
         maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
         defaults: What new columns begin with, as text by column.
-        sources: Where each source of the program is to go on; then topics are not compared.
+        sources: Where each source of the program is to continue; then topics are not compared.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

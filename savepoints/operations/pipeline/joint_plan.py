@@ -20,7 +20,7 @@ class JointPlan(JournalledPlan):
 
     Attributes:
         queries: Names of the queries, writers before readers.
-        paused: Those that run and are paused for it.
+        paused: Those that are running and will be paused for it.
     """
 
     queries: tuple[str, ...]

@@ -36,7 +36,7 @@ class PipelineOutput:
     Attributes:
         name: Its name in the settings or savepoints.
         uri: The table's URI.
-        table_id: Delta's own id of the table; null when it cannot be read and no savepoint says it,
+        table_id: Delta's own id of the table; null when it cannot be read and no savepoint has it,
             and for a file sink.
         version: The newest version of the table; null when it cannot be read, and for a file sink.
     """
@@ -103,7 +103,7 @@ class PipelineEdge:
         reader: Name of the query that reads it.
         source: Number of the reader's source, in the order of the offset log.
         table_id: Delta's own id of the table.
-        table_uri: Where the table is; null when nothing says it.
+        table_uri: Where the table is; null if not known.
         version: The newest version of the table; null when it cannot be read.
         position: How far the reader's newest committed batch has read it.
         behind: How many versions of the table the reader has not read completely; a version need
@@ -161,13 +161,13 @@ class Pipeline:
 
     Attributes:
         query: Name of the query.
-        queries: Its queries: who writes a table before who reads it, as far as no cycle forbids it.
-        edges: The tables that are read in it.
-        inputs: What comes into it from outside.
+        queries: Its queries, writers before readers, as far as cycles allow.
+        edges: The tables that its queries read.
+        inputs: What it reads from outside.
         upstream: Names of the queries whose rows reach this one, directly or not, in the order of
             `queries`; also itself when it is on a cycle.
         downstream: Names of the queries that its rows reach, likewise.
-        findings: What is not known or not as it should be.
+        findings: What is unknown, or wrong.
     """
 
     query: str

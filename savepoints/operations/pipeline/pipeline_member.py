@@ -13,8 +13,8 @@ class PipelineMember:
     """One query that goes back.
 
     Attributes:
-        rollback: What is done to it alone.
-        reads: The tables of others that it reads and that go back, too.
+        rollback: The plan for this one alone.
+        reads: The tables it reads that go back, too.
         writer: What builds it, as `package.module:function`; null where nothing has to be read.
         ends: Where it is run on to from there, as Spark's JSON, in what does not go back: an object
             of offsets or a list of positions in tables; null to stay.

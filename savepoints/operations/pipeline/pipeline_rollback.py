@@ -66,7 +66,7 @@ def execute(
     """Take the queries back, holding the leases of all; goes on where an earlier one was killed.
 
     Args:
-        wait: How long to wait for a run to pause, and then to go on.
+        wait: How long to wait for a run to pause, and then to continue.
 
     Raises:
         QueryRunningError: If a query runs, or its checkpoint changed since the plan.

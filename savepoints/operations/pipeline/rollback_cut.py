@@ -24,7 +24,7 @@ class MemberCut:
     """What one query goes back to.
 
     Attributes:
-        reads: The tables of others that it reads and that go back, too.
+        reads: The tables it reads that go back, too.
         ends: Where it is run on to from there; see `PipelineMember`.
     """
 

@@ -43,8 +43,8 @@ class RollbackOptions:
         writers: By query, `package.module:function`: takes the SparkSession and returns the query's
             `DataStreamWriter`, not started. Needed of a reader that has to read something first.
         checkpoints: Directory for the new checkpoints of queries that are not in the settings.
-        check_source: Whether to ask Kafka if it still has the records to go on with.
-        stopped: Somebody has made sure that no driver runs the queries.
+        check_source: Whether to ask Kafka if it still has the records that come next.
+        stopped: You have made sure that no driver runs the queries.
     """
 
     writers: Mapping[str, str] = field(default_factory=dict)
@@ -113,8 +113,8 @@ def plan(
             SparkSession and returns the query's `DataStreamWriter`, not started. Needed of readers
             whose savepoint has not read all that their tables go back to.
         checkpoints: Directory for the new checkpoints of queries that are not in the settings.
-        check_source: Whether to ask Kafka if it still has the records to go on with.
-        stopped: Somebody has made sure that no driver runs the queries.
+        check_source: Whether to ask Kafka if it still has the records that come next.
+        stopped: You have made sure that no driver runs the queries.
 
     Raises:
         QueryRunningError: If a query runs in a driver of its own.

@@ -28,7 +28,7 @@ def find(store: Store, query: str, name: str) -> tuple[ForkedPair, ...]:
 
     Args:
         query: One of them.
-        name: What the forks are called.
+        name: Suffix of the forks' names.
 
     Raises:
         NotFoundError: If there is no such fork.

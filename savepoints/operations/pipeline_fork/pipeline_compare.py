@@ -39,9 +39,9 @@ class PipelineComparePlan(Plan):
     """What `pipeline compare` is going to do.
 
     Attributes:
-        name: What the forks are called.
+        name: Suffix of the forks' names.
         pairs: Each query with its fork, writers before readers.
-        until: Where what both read ends: `latest` or a time.
+        until: The end up to which both read: `latest` or a time.
         sample: How many rows of each difference to give.
         state: Whether the state is compared.
     """
@@ -83,7 +83,7 @@ def plan(
 
     Args:
         query: One of the queries that were forked together.
-        name: What the forks are called.
+        name: Suffix of the forks' names.
         until: Where what both read ends: `latest`, or a time (RFC 3339).
         sample: How many differing rows to give of each output.
         state: Whether to compare the state, too.

@@ -45,8 +45,8 @@ class PipelineForked:
     Attributes:
         operation_id: Its name in the journal.
         query: The fork of the query that was named.
-        name: What the forks are called, behind the names of their queries.
-        forks: Each of them, writers before readers.
+        name: Suffix of the forks' names, after the names of their queries.
+        forks: The forks, writers before readers.
         seconds: How long all of it took.
     """
 

@@ -44,7 +44,7 @@ class PipelineForkOptions:
         apps: By query, what its fork runs, as `package.module:attribute`; else what the query runs.
         way: `copy`: their tables get files of their own; `clone`: they read those of the originals.
         checkpoints: Directory below which they get their checkpoints, None for that of the origin.
-        check_source: Whether to ask Kafka if it still has the records to go on with.
+        check_source: Whether to ask Kafka if it still has the records that come next.
     """
 
     apps: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class ForkedMember:
     """The fork of one of the queries.
 
     Attributes:
-        fork: What is made of it alone.
+        fork: The plan for this one alone.
         reads: The tables of other forked queries that it reads: of the original, by its savepoint.
     """
 
@@ -94,10 +94,10 @@ class PipelineForkPlan(JournalledPlan):
     """What `pipeline fork` is going to do.
 
     Attributes:
-        name: What the forks are called, behind the names of the queries.
+        name: Suffix of the forks' names, after the names of the queries.
         queries: Names of the forks, writers before readers.
-        members: What is made of each of the queries.
-        finished: These very forks are there already; nothing is to be done.
+        members: The plan of each fork.
+        finished: The same forks exist already; nothing will be done.
     """
 
     name: str
@@ -135,7 +135,7 @@ def plan(
         query: Name of the first query that is forked.
         point: Id, prefix, tag, `latest`, `latest~2` or `@TIME` of its savepoint. Readers begin from
             theirs of that tag if it fits, else from their newest that has read nothing beyond.
-        name: What the forks are called: `silver_NAME`, `gold_NAME`.
+        name: Suffix of the forks' names: `silver_NAME`, `gold_NAME`.
         apps: By query, what its fork runs, as `package.module:attribute`; else what the query runs.
         outputs: `copy` gives the forks files of their own, `clone` lets them read the originals'.
         checkpoints: Directory below which the forks get their checkpoints.

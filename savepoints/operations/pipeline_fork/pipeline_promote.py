@@ -43,12 +43,12 @@ class PipelinePromotePlan(Plan):
     """What `pipeline promote` is going to do.
 
     Attributes:
-        name: What the forks are called.
+        name: Suffix of the forks' names.
         pairs: Each live query with its fork, writers before readers.
         checks: Whether the checks have to pass.
         command: How to do it again as a command line, which also finishes it after a crash.
         bases: What the plan was made from, by query; they may run on and take savepoints.
-        begun: What an interrupted promotion is finished by, None for a new one.
+        begun: The interrupted promotion that is finished; None for a new one.
     """
 
     name: str
@@ -74,8 +74,8 @@ class PipelineMemberPromoted(BegunGeneration):
     """What was done to one live query.
 
     Attributes:
-        fork: The fork that it goes on as.
-        safety_id: The savepoint of what was before.
+        fork: The fork that it becomes.
+        safety_id: The safety savepoint of what was there before.
         application: The program that runs from now on.
     """
 
@@ -108,7 +108,7 @@ def plan(store: Store, query: str, name: str, *, checks: bool = True) -> Pipelin
 
     Args:
         query: One of the queries that were forked together.
-        name: What the forks are called.
+        name: Suffix of the forks' names.
         checks: Whether the checks have to pass.
 
     Raises:
@@ -160,7 +160,7 @@ def execute(
     """Promote; goes on where an earlier attempt was killed.
 
     Args:
-        wait: How long to wait for a run to pause, and then to go on.
+        wait: How long to wait for a run to pause, and then to continue.
 
     Raises:
         CheckFailedError: If a fork must not take over.

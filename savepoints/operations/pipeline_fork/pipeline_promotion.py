@@ -41,8 +41,8 @@ class PromotedMember:
     """One live query that goes on as its fork.
 
     Attributes:
-        promotion: What is done to it alone.
-        reads: By number of a source, the live table that it reads and whose rows are exchanged.
+        promotion: The plan for this one alone.
+        reads: By source number, the live table it reads whose rows are replaced.
     """
 
     promotion: PromotionPlan

@@ -53,7 +53,7 @@ class GenerationPlan(JournalledPlan):
         savepoint_id: The savepoint that the generation begins from, None for an empty state.
         generation: Its number.
         checkpoint: Its directory.
-        binding: What it is bound to other than the settings say, None for nothing.
+        binding: What differs from the settings: program, tables and so on; None for nothing.
     """
 
     savepoint_id: str | None
@@ -67,13 +67,13 @@ class TransitionPlan(GenerationPlan):
     """What a verb that ends one generation and begins the next is going to do.
 
     Attributes:
-        safety_id: Id of the savepoint that is taken of the present first; None when nothing is.
-        from_checkpoint: Where the query lives now.
+        safety_id: Id of the safety savepoint that is taken first; None when none is.
+        from_checkpoint: The query's checkpoint now.
         from_batch: The newest committed batch now; None when there is none.
         outputs: What is done to each output.
         output_uris: All outputs of the query by name, which savepoints that are taken on the way
             pin; more than `outputs` when those stay as they are.
-        basis: What the plan was made from; on anything else it is not carried out.
+        basis: What the plan was made from; if that has changed, it is not carried out.
     """
 
     safety_id: str | None

@@ -46,7 +46,7 @@ def of_reset(
     """Find out what a reset does to each output.
 
     Args:
-        begin_at: Where each source will go on, as Spark's JSON.
+        begin_at: Where each source will continue, as Spark's JSON.
     """
     bound = context.bound
     uris: Mapping[str, str] = bound.outputs if bound else {}
@@ -279,7 +279,7 @@ def _keep_output(
 
     Args:
         own_id: The id that the user writes it under, None for ours or Spark's.
-        batch_id: The next generation goes on after this batch; None to begin with batch 0.
+        batch_id: The next generation continues after this batch; None to begin with batch 0.
 
     Returns:
         None when nothing is to be done: it does not exist yet, or is written under Spark's id of

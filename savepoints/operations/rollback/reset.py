@@ -81,10 +81,10 @@ class ResetPlan(TransitionPlan):
     """What `reset` is going to do.
 
     Attributes:
-        state: Whether the new generation begins with nothing, or with the state of now.
+        state: Whether the new generation begins without state or with the present one.
         moves: Where each partition goes.
         sources: Directory below `sources/` and position of each source, as Spark's JSON.
-        asked: What was asked for, to tell another request from this one's repetition.
+        asked: What was requested, to tell a repeated request from a new one.
     """
 
     asked: str = ""

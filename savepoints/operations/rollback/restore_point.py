@@ -38,14 +38,15 @@ class PointPlan(Plan):
 
     Attributes:
         savepoint_id: What is restored.
-        target: The checkpoint directory to be.
-        form: From which form; None lets the restore choose.
+        target: The new checkpoint directory.
+        form: The form to restore from; None lets the restore choose.
         batch_id: Batch of the savepoint.
-        from_checkpoint: Where the savepoint is taken of first; None when it exists.
+        from_checkpoint: The checkpoint that the savepoint is first taken from; None when it exists.
         generation: The generation that it is of.
-        ends: Where the topics are to be at the end, as Spark's JSON; None to stay.
-        application: What runs the query on, None without.
-        owner: Marks the directory as of this very point, so that it is gone on with there.
+        ends: Offsets to run to, as Spark's JSON; None to stay.
+        application: The program that runs the query to `ends`; None without them.
+        owner: Marks the directory as belonging to this request, so that the same request continues
+            there.
     """
 
     savepoint_id: str
@@ -75,7 +76,7 @@ def plan(
 
     Args:
         point: The point.
-        to: URI of the checkpoint directory to be; must not exist.
+        to: URI of the new checkpoint directory, which must not exist.
         form: Which form to restore from.
         app: What runs the query on, if not the application in the settings.
         even_broken: Also from a savepoint that `verify` found broken.

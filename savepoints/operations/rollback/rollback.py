@@ -52,14 +52,14 @@ class RollbackPlan(TransitionPlan):
     """What `rollback` is going to do.
 
     Attributes:
-        form: From which form the state is restored.
-        batch_id: The batch of the savepoint; the query goes on with the one after it, or runs on to
-            `ends` first.
-        takes: The savepoint does not exist yet: it is taken of the retained batch first.
-        ends: Where the topics are to be at the end, as Spark's JSON; None to stay at the savepoint.
-        application: What runs the query on to `ends`, None without.
+        form: The form that the state is restored from.
+        batch_id: The batch of the savepoint; the query continues with the one after it, or first
+            runs to `ends`.
+        takes: The savepoint does not exist yet; it is first taken from the retained batch.
+        ends: Offsets to run to, as Spark's JSON; None to stay at the savepoint.
+        application: The program that runs the query to `ends`; None without them.
         outputs_are: Whether the outputs go back too.
-        sources: Where each source of the program goes on, None for as they were there.
+        sources: Where each source of the program continues, None to continue as at the savepoint.
     """
 
     savepoint_id: str
@@ -128,12 +128,12 @@ def plan(
         point: Where to; a text is the name of a savepoint.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         form: Which form to restore the state from.
-        sources: Where each source of the program goes on, for one that reads another topic or
+        sources: Where each source of the program continues, for one that reads another topic or
             table: `keep:0`, `new`, or a position as Spark's JSON, one text each.
         app: What runs the query on to a point in time, if not the one in the settings.
         rewind_outputs: Whether the outputs go back too; without, they keep rows that the rolled
             back batches wrote.
-        check_source: Whether to ask Kafka if it still has the records to go on with.
+        check_source: Whether to ask Kafka if it still has the records that come next.
         save_present: Whether to take a safety savepoint; without, the rollback cannot be undone.
             For a present that is damaged.
         even_broken: Also to a savepoint that `verify` found broken.

@@ -159,7 +159,7 @@ class Attached:
         Args:
             tags: Names for it; retention leaves it alone while it has one.
             description: Why it was taken.
-            forms: `native`, `canonical` or both; as it was attached when not given.
+            forms: `native`, `canonical` or both; by default those of `attach`.
 
         Raises:
             NoCommittedBatchError: If nothing has been committed yet.
@@ -189,7 +189,7 @@ class Attached:
         """Stop the query after the batch that runs, and take a savepoint of its end.
 
         Args:
-            wait: How long to wait for the batch; the query goes on when it does not end.
+            wait: How long to wait for the batch; the query continues when it does not end.
 
         Returns:
             The savepoint; None when nothing has been committed yet.
@@ -347,7 +347,7 @@ def attach(
             which is `str(query.id)` or `<name>/<output>/1` with the number of the generation.
         forms: `native`, `canonical` or both.
         on_ended: What is done when somebody has taken the query elsewhere, by a rollback for
-            example, so that this one must not go on: stop it, or take no more savepoints.
+            example, so that this one must not continue: stop it, or take no more savepoints.
         settings: By default those of the store that is given; for a URI, read from
             `savepoints.toml` and the environment.
 

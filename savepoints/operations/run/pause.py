@@ -32,21 +32,21 @@ class PauseState:
 
     Attributes:
         query: Name of the query.
-        state: `running`; `pausing`: asked for, and its run is not done with the batch or the
+        state: `running`; `pausing`: requested, but its run has not finished the batch or the
             savepoint; `paused`: no batch runs, and the lease is free; `resuming`: its run has not
-            begun again; `stopped`: no run is there.
+            started again; `stopped`: there is no run.
         wanted: What is in force: `paused` or `running`.
-        changed: Whether this call asked for it; false when it was in force already.
-        request_id: Id of the request, as in the events; None when nothing ever was asked.
+        changed: Whether this call requested it; false when it was in force already.
+        request_id: Id of the request, as in the events; None when nothing was ever requested.
         asked_at: When.
         asked_by: User and host, and the process.
         reason: Why.
-        run: The run that is there, as process and host; None without one.
-        paused_at: Since when the query is paused, None when it is not; so are the next four.
+        run: The present run, as process and host; None without one.
+        paused_at: When the query was paused, None when it is not; so are the next four.
         generation: The generation that ran.
         batch_id: Its newest committed batch.
         savepoint_id: The savepoint taken there, None without one.
-        error: Why there is none although one was to be taken; empty otherwise.
+        error: Why there is none although one was requested; empty otherwise.
     """
 
     query: str
@@ -133,7 +133,7 @@ def resume(
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.
-        UnfinishedOperationError: If an operation on it was interrupted: its run could not go on.
+        UnfinishedOperationError: If an operation on it was interrupted: its run could not continue.
         PartlyDoneError: If it does not run within the time, its run ended before it did, or
             somebody paused it again; the request stays in force.
         VerificationError: If a request, an answer or a lease is damaged.

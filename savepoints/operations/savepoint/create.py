@@ -70,13 +70,13 @@ class CreatePlan(Plan):
     """What `create` is going to do.
 
     Attributes:
-        savepoint_id: Id of the savepoint to be.
+        savepoint_id: Id of the new savepoint.
         query_id: Spark's id of the query.
-        checkpoint: Directory it is taken of.
-        generation: Number of the generation that lives there; None when it is not known yet.
+        checkpoint: The checkpoint directory that it is taken from.
+        generation: Number of the generation of that checkpoint; None if not known yet.
         batch_id: The batch asked for, None for the newest at the time of the pin.
         newest_batch: The newest committed batch at planning time.
-        forms: In which forms the state is kept.
+        forms: The forms that the state is kept in.
         outputs: Table URIs by output name.
         files: Files of the cut at planning time.
         files_bytes: Their bytes.

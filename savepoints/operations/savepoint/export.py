@@ -89,7 +89,7 @@ def execute(
 
     Args:
         tasks: How many tasks write at the same time, for an export that must leave room for others
-            in the session; one for each state partition when not given.
+            in the session; one for each state partition by default.
 
     Raises:
         PlacementError: If a state row is not in the partition of its key.

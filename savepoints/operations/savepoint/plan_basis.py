@@ -20,8 +20,8 @@ class Basis:
 
     Attributes:
         generation: Number of its current generation.
-        savepoints: Digest of the query's savepoints, with their tags and whether they are whole;
-            None where none of them is what the plan goes by.
+        savepoints: Digest of the query's savepoints, with their tags and states; None if the plan
+            does not depend on them.
         merges: How many late batches were merged into the query.
     """
 

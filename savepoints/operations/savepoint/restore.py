@@ -40,19 +40,19 @@ class RestorePlan(Plan):
 
     Attributes:
         savepoint_id: What is restored.
-        target: The checkpoint directory to be.
+        target: The new checkpoint directory.
         form: `native` or `canonical`.
-        batch_id: The restored query goes on with the batch after this one.
+        batch_id: The restored query continues with the batch after this one.
         partitions: Number of state partitions, None without state.
         provider: Class of the state store provider.
         conf: What the offset log of the new checkpoint says differently.
         files: Files to copy.
         files_bytes: Their bytes.
         rows: State rows to write, 0 for the native form; None where nobody has counted them.
-        owner: Marks the target as this restore's, so that it can go on after a crash.
-        sources: Where each source of the program goes on (see
-            `savepoints.checkpoint.logs.source_positions`); None to go on as it was.
-        query_id: Spark's id of the query to be; None to keep that of the savepoint.
+        owner: Marks the target as this restore's, so that it can continue after a crash.
+        sources: Where each source of the program continues (see
+            `savepoints.checkpoint.logs.source_positions`); None to continue as it was.
+        query_id: Spark's id of the new query; None to keep that of the savepoint.
     """
 
     savepoint_id: str
@@ -131,16 +131,16 @@ def plan(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        to: URI of the checkpoint directory to be; must not exist.
+        to: URI of the new checkpoint directory, which must not exist.
         form: Which form to restore from. By default native when the savepoint has it and nothing
             changes; otherwise rows are written, from the canonical form or else the native one.
         partitions: Number of state partitions; as they were by default.
         provider: State store provider; as it was by default.
-        sources: Where each source of the program goes on, one text each: `keep:0`, `new`, or a
+        sources: Where each source of the program continues, one text each: `keep:0`, `new`, or a
             position as Spark's JSON. See `savepoints.checkpoint.logs.source_positions`.
-        query_id: Spark's id of the query to be, for a query of its own; as it was by default.
+        query_id: Spark's id of the new query, for a query of its own; as it was by default.
         owner: The operation that this restore is a part of.
-        even_broken: Also one that `verify` found broken.
+        even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
         accept_unreplayable: Also of a source that keeps nothing, so that rows are lost.
         asked: Whether the three above are looked at; not where another verb restores as one of its

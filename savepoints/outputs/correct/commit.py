@@ -46,7 +46,7 @@ class Mark:
     """What the commit of a correction says of itself.
 
     Attributes:
-        app_id: Under which the next generation writes the table.
+        app_id: Application id under which the next generation writes the table.
     """
 
     merge_id: str

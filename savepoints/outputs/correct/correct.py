@@ -45,8 +45,8 @@ class Correction:
         mode: How the query writes it.
         key: Columns that identify a row, for `upsert`.
         entity: Column with the entity that a row is about; None when all rows are replaced.
-        app_id: Under which the next generation writes the table.
-        batch_id: The batch at which that one begins.
+        app_id: Application id under which the next generation writes the table.
+        batch_id: The batch at which the next generation begins.
         merge_id: The merge.
         selection: Which part of the program's result the table has.
     """
@@ -90,7 +90,7 @@ def plan(
     """Find out whether a table can be corrected without loss, now that its query stands still.
 
     Args:
-        bases: It at each base savepoint that is used; None for entities that begin with nothing.
+        bases: It at each base savepoint that is used; None for entities that begin without state.
         key: Columns that identify a row, for `upsert`.
         entity: Column with the entity that a row is about; None to replace all rows.
         own_rows: SQL predicate which is true for the query's rows alone, for a shared table.

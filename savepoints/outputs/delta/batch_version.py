@@ -108,8 +108,8 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
 
     Args:
         app_ids: The `txn` application ids under which the query may write. Its batches are looked
-            for under all of them; the first that the table knows is the one under which it goes
-            on, or the first of all when it knows none yet.
+            for under all of them; the first that the table knows is the one under which it
+            continues, or the first of all when it knows none yet.
     """
     location = Location.of(uri)
     try:

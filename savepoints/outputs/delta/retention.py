@@ -51,9 +51,9 @@ class Lifetime:
         uri: Its table.
         version: The pinned version.
         newest: The newest version of the table.
-        files_until: From then on VACUUM may have deleted files of it; None while it is the newest,
-            and for a file sink, where no time says it.
-        log_until: From then on its entry in the log may be gone; None likewise.
+        files_until: When VACUUM may begin to delete its files; None while it is the newest, and for
+            a file sink, which has no such time.
+        log_until: When its entry in the log may be removed; None likewise.
     """
 
     output: str

@@ -19,10 +19,10 @@ class Rewind:
     Attributes:
         output: The version to go back to.
         newest: The newest version when this was planned; of a file sink, the newest batch.
-        transactions: Batch id by application id that the table is to have afterwards.
+        transactions: Batch id by application id, as the table will have them.
         owner: Beginning of the application ids that are the query's own.
-        own_rows: Only rows for which this SQL predicate is true go back; None for all.
-        empty: It goes back to no rows at all.
+        own_rows: Only rows that match this SQL predicate go back; None for all.
+        empty: It goes back to an empty table.
         engine: What makes the commit; `spark` needs a session.
     """
 

@@ -43,8 +43,8 @@ def plan(
     """Find out what taking an output back would mean, and refuse what would lose others' rows.
 
     Args:
-        new_app_id: Application id under which the next generation writes; a query that writes
-            under its own id goes on with the old one.
+        new_app_id: Application id under which the next generation writes; a query that writes under
+            its own id continues with the old one.
         own_rows: SQL predicate which is true for the query's rows alone, for a table that others
             write to as well.
         own_ids: Other application ids that are the query's own, whole; they go back, too.

@@ -56,8 +56,8 @@ class LateFigures:
         entities: Entities that they are of.
         operators: What each operator dropped.
         missed_seconds: How far behind the watermark the events were, or the ends of their windows:
-            the middle, 90 %, 99 % and the most. So much longer the watermark would have to wait.
-        hours: By the time of the events.
+            the middle, 90 %, 99 % and the most. The watermark would have to wait that much longer.
+        hours: Counts by the hour of the events.
     """
 
     events: int

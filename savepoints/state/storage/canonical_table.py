@@ -53,7 +53,7 @@ def export(
     Args:
         checkpoint: A checkpoint that nobody writes to: a mounted savepoint, not a live query's.
         tasks: How many tasks write at the same time, each one state partition after the other; one
-            for each partition when not given.
+            for each partition by default.
 
     Returns:
         What was written, by operator id.

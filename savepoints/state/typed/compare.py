@@ -58,7 +58,7 @@ class VariableDifference:
     Attributes:
         added: Rows that only the second savepoint has.
         removed: Rows that only the first one has.
-        changed: Rows that differ in something else than what identifies them.
+        changed: Rows with equal identity and different other values.
         layout: The types, if they differ; values are then compared as JSON.
         sample: The first rows of each difference, in the order of their keys.
     """

@@ -31,14 +31,14 @@ class Operation:
 
     Attributes:
         id: `op-…`.
-        verb: Such as `rollback`.
+        verb: For example `rollback`.
         query: Name of the query it mutates.
-        plan: What was decided before the first step; a resumed operation follows it.
+        plan: The plan it was begun with; a resumed operation follows it.
         command: How to finish it, as a command line.
         begun_at: When its first step began.
-        done: Names of the finished steps with what they found out.
-        finished_at: When it was finished or undone, None while it is under way.
-        undone: Its steps were taken back.
+        done: Names of the finished steps, with their results.
+        finished_at: When it was finished or undone, None while it is in progress.
+        undone: Whether its steps were undone.
     """
 
     id: str

@@ -27,7 +27,7 @@ class Directory:
 
     Attributes:
         manifest: None when it is missing, damaged, or of no interest.
-        query_id: Of the row, the manifest, or the checkpoint within; None when nothing says it.
+        query_id: Of the row, the manifest, or the checkpoint within; None if not recorded.
     """
 
     savepoint_id: str
@@ -93,8 +93,7 @@ def list_directories(
     """Look at the directories of savepoints.
 
     Args:
-        query_ids: Look at those of these only, and at directories without a row; at all when not
-            given.
+        query_ids: Only those of these, and directories without a row; by default all.
     """
     wanted = None if query_ids is None else frozenset(query_ids)
     by_id = {row.id: row for row in rows}

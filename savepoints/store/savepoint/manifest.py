@@ -22,7 +22,7 @@ class StoredFile:
     """One file of a savepoint.
 
     Attributes:
-        stored_at: Where it lies in the store, relative to the store's root.
+        stored_at: Its place in the store, relative to the store's root.
         etag: Entity tag that its source had, by which the next savepoint knows it again; empty for
             what is not shared, or by its name.
     """

@@ -174,7 +174,7 @@ def seal(
     """Write `metadata`, which makes a laid-out directory a checkpoint that Spark starts from.
 
     Args:
-        query_id: Spark's id of the query to be, which stands in there; None to keep it.
+        query_id: Spark's id of the new query, which stands in there; None to keep it.
     """
     metadata = next(file for file in files if file.path == "metadata")
     if query_id is None:
@@ -189,7 +189,7 @@ def claim(target: Location, owner: str) -> bool:
 
     Args:
         owner: What identifies the restore, beginning with the savepoint's id: the same one may
-            go on after a crash.
+            continue after a crash.
 
     Returns:
         False when this very restore was already finished there.

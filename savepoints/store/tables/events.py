@@ -31,16 +31,16 @@ class Event:
     Attributes:
         id: `op-…`; of a verb with a journal its operation's.
         at: When it ended.
-        verb: Such as `create`.
+        verb: For example `create`.
         who: User and host, and the process.
         result: `done`, `failed`, or `skipped` because another did the same.
         query: Name of the query, None for verbs on the whole store.
         savepoint: Id of the savepoint that it made or read, None without one.
         parameters: What it was asked to do, secrets masked.
         error: Class of the error, None when it did not fail.
-        message: What a person should know of the result; of a failed verb, the error's message.
+        message: A remark on the result; for a failed verb, the error's message.
         seconds: How long it took.
-        bytes: Bytes that it wrote or read, None when it did not count them.
+        bytes: Bytes that it wrote or read, None if they were not counted.
         rows: State rows, likewise.
     """
 
