@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -117,7 +118,7 @@ def plans(
         made = calls(plan)(handle, *args, **kwargs)
         return BoundPlan(made, handle.context.store, execute)
 
-    return _shown_as(plan, method, given=1)
+    return _shown_as(plan, method, given=1, executed=execute)
 
 
 def plans_about(
@@ -130,15 +131,24 @@ def plans_about(
         made = calls_about(plan)(handle, *args, **kwargs)
         return BoundPlan(made, handle.context.store, execute)
 
-    return _shown_as(plan, method, given=2)
+    return _shown_as(plan, method, given=2, executed=execute)
 
 
-def named(handle: type[_H]) -> type[_H]:
-    """Give the methods of a class the names that they have there, for `help` and tracebacks."""
-    for name, method in vars(handle).items():
-        if inspect.isfunction(method):
-            method.__name__, method.__qualname__ = name, f"{handle.__qualname__}.{name}"
-    return handle
+def named(*known: str) -> Callable[[type[_H]], type[_H]]:
+    """Give the methods of a class the names that they have there, for `help` and tracebacks.
+
+    Args:
+        known: Arguments that its methods do not take, since the handle knows them.
+    """
+
+    def rename(handle: type[_H]) -> type[_H]:
+        for name, method in vars(handle).items():
+            if inspect.isfunction(method):
+                method.__name__, method.__qualname__ = name, f"{handle.__qualname__}.{name}"
+                _hide(method, known)
+        return handle
+
+    return rename
 
 
 def _completed(
@@ -147,23 +157,49 @@ def _completed(
     """Return the keyword arguments of a call: its own, and the query that the handle is about.
 
     Raises:
-        TypeError: If a query's handle is told of a query.
+        TypeError: If the handle of a query or a savepoint is told of a query.
     """
+    if context.subject and "query" in keywords:
+        raise TypeError(f"this handle belongs to {context.subject}: omit query=")
     if context.query is None:
         return dict(keywords)
-    if "query" in keywords:
-        raise TypeError(f"this handle belongs to the query {context.query}: omit query=")
     takes_query = "query" in list(inspect.signature(function).parameters)[given:]
     return {"query": context.query, **keywords} if takes_query else dict(keywords)
 
 
 def _shown_as(
-    function: Callable[..., Any], method: Callable[_P, _R], given: int
+    function: Callable[..., Any],
+    method: Callable[_P, _R],
+    given: int,
+    executed: Callable[..., Any] | None = None,
 ) -> Callable[_P, _R]:
-    """Give a method the name, docstring and signature of a function, but for what it is given."""
+    """Give a method the name, docstring and signature of a function, but for what it is given.
+
+    Args:
+        executed: What carries out the plan that the function returns; the method then returns both.
+    """
     functools.update_wrapper(method, function)
     signature = inspect.signature(function)
-    own = list(signature.parameters.values())[given:]
+    returned = signature.return_annotation
+    if executed is not None:
+        result = inspect.signature(executed).return_annotation
+        returned = f"BoundPlan[{returned}, ..., {result}]"
     handle = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__signature__ = signature.replace(parameters=[handle, *own])  # type: ignore[attr-defined]
+    parameters = list(signature.parameters.values())
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[handle, *parameters], return_annotation=returned
+    )
+    _hide(method, [one.name for one in parameters[:given]])
     return method
+
+
+def _hide(method: Callable[..., Any], names: Collection[str]) -> None:
+    """Take arguments out of the signature and the docstring of a method, as `help` shows them."""
+    signature = inspect.signature(method)
+    left = [one for name, one in signature.parameters.items() if name not in names]
+    method.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+    for name in names:
+        # With its further lines, which are indented more; the section, too, if nothing is left.
+        entry = rf"^    \**{name}: .*\n(?:     +\S.*\n)*"
+        text = re.sub(entry, "", inspect.getdoc(method) or "", flags=re.MULTILINE)
+        method.__doc__ = re.sub(r"^Args:\n(?!    )\n?", "", text, flags=re.MULTILINE)

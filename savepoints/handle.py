@@ -79,12 +79,19 @@ from savepoints.ui import page as _page
 _WAIT = timedelta(minutes=10)
 
 
-@named
+@named()
 @dataclass(frozen=True)
 class Store(root.Store):
     """The place where savepoints live: `s3://bucket/prefix` or a local directory.
 
-    Each method looks at the store as it is now, and reads each of its tables once.
+    `Store.open(uri)` opens one; `Store.at(uri).make()` also makes it when it is not there. Each
+    method looks at the store as it is now, and reads each of its tables once.
+
+    Attributes:
+        root: Where it is.
+        any_line: Whether `latest` and `@TIME` also find savepoints that were rolled back.
+        settings: What `savepoints.toml` and `SAVEPOINTS_*` say of its queries.
+        read: Tables that were read already, of a `snapshot`.
 
     Examples:
         >>> store = savepoints.Store.open(uri)
@@ -167,7 +174,7 @@ class Store(root.Store):
     verify = calls(_verify.verify_all)
 
 
-@named
+@named("query")
 @dataclass(frozen=True)
 class Query:
     """A query of a store, by its name.
@@ -335,7 +342,7 @@ class Query:
     verify = calls(_verify.verify_all)
 
 
-@named
+@named("query")
 @dataclass(frozen=True)
 class SavepointHandle:
     """A savepoint of a store, by its id.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from savepoints import notebook
 from savepoints.errors import UsageError
+from savepoints.result import Result
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -118,7 +119,7 @@ def parse_rfc3339(text: str) -> datetime:
 
 
 @dataclass(frozen=True)
-class OutputVersion:
+class OutputVersion(Result):
     """An output as it was at a cut: a Delta table, or a directory of Spark's file sink.
 
     Attributes:
@@ -207,7 +208,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(Result):
     """A committed batch and what belongs to it.
 
     Attributes:
@@ -281,7 +282,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Savepoint:
+class Savepoint(Result):
     """An immutable, self-contained copy of a cut, as the manifest and the catalog describe it.
 
     Attributes:
@@ -380,7 +381,7 @@ class Savepoint:
 
 
 @dataclass(frozen=True)
-class Generation:
+class Generation(Result):
     """A generation of a query: one checkpoint directory.
 
     Attributes:
@@ -388,8 +389,11 @@ class Generation:
         generation: 1, 2, 3, … within the query.
         checkpoint: URI of its checkpoint directory.
         status: `current` is the one that `run` starts.
-        begun_from: The savepoint it began from, None for a fresh start.
+        begun_at: When it began.
         begun_by: The verb that began it.
+        begun_from: The savepoint it began from, None for a fresh start.
+        ended_at: When the next one took over, None for the current one.
+        ended_why: The verb that ended it, None for the current one.
         restore_seconds: How long writing its checkpoint took, None for a fresh start.
         restored_bytes: Bytes of that checkpoint.
     """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import savepoints
 from savepoints.io import Location
 from tests.samples import contents, query_id, take, unpack
 from tests.shown import read
+from tests.test_docstrings import entries
 
 EXAMPLES = (savepoints.App, savepoints.Settings)
 HANDLES = (savepoints.Store, savepoints.Query, savepoints.SavepointHandle)
@@ -71,11 +71,13 @@ def methods() -> list[ParameterSet]:
 
 
 @pytest.mark.parametrize("method", methods())
-def test_help_says_what_each_argument_is(method: Callable[..., object]) -> None:
-    text = inspect.getdoc(method) or ""
-    said = set(re.findall(r"^    \**(\w+): ", text, re.MULTILINE))
+def test_help_says_what_each_argument_is_and_nothing_of_others(
+    method: Callable[..., object],
+) -> None:
+    said = set(entries(inspect.getdoc(method) or "", "Args"))
+    taken = set(inspect.signature(method).parameters)
 
-    assert set(inspect.signature(method).parameters) - _COMMON <= said
+    assert taken - _COMMON <= said <= taken
 
 
 def test_nothing_is_done_until_a_plan_is_executed(
@@ -107,6 +109,20 @@ def test_a_plan_that_was_overtaken_is_refused(clicks: savepoints.Query, on_local
     assert {path.split("/")[1] for path in changed} <= {"leases", "events"}
 
 
+def test_what_was_done_is_printed_a_line_for_each_field(
+    clicks: savepoints.Query, on_local: Location
+) -> None:
+    target = str(on_local / "next")
+
+    done = clicks.rollback("latest~1", to=target).execute()
+
+    lines = str(done).splitlines()
+    assert lines[0] == "RolledBack"
+    assert {f"  checkpoint: {target}", "  batch_id: 1", "  outputs: totals=4"} <= set(lines)
+    assert str(clicks.latest).startswith(f"Savepoint\n  id: {clicks.latest.id}\n  query: clicks\n")
+    assert max(len(line) for line in str(clicks.latest).splitlines()) <= 130
+
+
 def test_the_handle_of_a_savepoint_stays_that_one(clicks: savepoints.Query) -> None:
     newest = clicks.store.savepoint("latest")
     assert clicks.latest == newest.row
@@ -119,8 +135,11 @@ def test_the_handle_of_a_savepoint_stays_that_one(clicks: savepoints.Query) -> N
 
 
 def test_a_query_has_a_name_already(clicks: savepoints.Query) -> None:
-    with pytest.raises(TypeError, match="handle belongs to the query clicks"):
+    with pytest.raises(TypeError, match="handle belongs to clicks: omit query="):
         clicks.rollback("latest", query="orders")
+    newest = clicks.store.savepoint("latest")
+    with pytest.raises(TypeError, match=f"handle belongs to {newest.id}: omit query="):
+        newest.verify(query="orders")
 
 
 def test_of_a_query_that_nobody_runs_its_name_is_enough(clicks: savepoints.Query) -> None:

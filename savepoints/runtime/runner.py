@@ -22,6 +22,7 @@ from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
 from savepoints.plan import Progress, silent
+from savepoints.result import Result
 from savepoints.runtime import unreported_batch
 from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
@@ -65,7 +66,7 @@ Ended = Literal["drained", "caught_up", "max_duration", "max_records", "paused"]
 
 
 @dataclass(frozen=True)
-class Ran:
+class Ran(Result):
     """What a run did.
 
     Attributes:

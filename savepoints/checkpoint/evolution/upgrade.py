@@ -15,6 +15,7 @@ from savepoints.checkpoint.evolution.findings import Dropped, Reason, UpgradeVer
 from savepoints.checkpoint.evolution.operator_pairs import Functions, OperatorPair, Transfer
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.renames import Rename
+from savepoints.result import Result
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class OperatorVerdict:
 
 
 @dataclass(frozen=True)
-class Upgrade:
+class Upgrade(Result):
     """What a comparison of a program with a savepoint found.
 
     Attributes:

@@ -33,6 +33,7 @@ from savepoints.operations.merge.plan import PAUSED_FOR, MergePlan, MergingPlan
 from savepoints.operations.merge.prepare import MergeRequest, Prepared
 from savepoints.operations.run import pause_for_verb
 from savepoints.plan import Progress, Step, silent
+from savepoints.result import Result
 from savepoints.runtime import bounded
 from savepoints.runtime.archive_of import runner_of
 from savepoints.runtime.inputs import Inputs
@@ -49,7 +50,7 @@ Downstream = Literal["none", "plan", "merge"]
 
 
 @dataclass(frozen=True)
-class Cascaded:
+class Cascaded(Result):
     """What a correction changes of a reader.
 
     Attributes:
@@ -72,7 +73,7 @@ class Cascaded:
 
 
 @dataclass(frozen=True)
-class MergedThrough:
+class MergedThrough(Result):
     """What a merge through a pipeline did.
 
     Attributes:

@@ -14,11 +14,12 @@ from savepoints.errors import VerificationError
 from savepoints.operations.check import access, contents, environment, queries
 from savepoints.operations.inspect.findings import Grade, Seen, worst
 from savepoints.plan import Progress, silent
+from savepoints.result import Result
 from savepoints.store.root import Store
 
 
 @dataclass(frozen=True)
-class Health:
+class Health(Result):
     """What `check` saw.
 
     Attributes:

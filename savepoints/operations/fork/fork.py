@@ -36,10 +36,10 @@ class Forked(BegunGeneration):
     """What a fork did.
 
     Attributes:
-        savepoint_id: What it begins from.
-        origin: The query that the savepoint is of.
+        savepoint_id: Id of the savepoint that the fork begins from.
+        origin: Name of the query that the savepoint belongs to.
         query_id: Spark's id of the new query.
-        batch_id: It goes on with the batch after this one.
+        batch_id: The batch that was restored; the fork continues with the next one.
         outputs: Table of each output that was made.
         bytes_written: Bytes of checkpoint and tables; what is only referred to is not counted.
         already_forked: The same fork was there before; nothing was done.

@@ -15,6 +15,7 @@ from savepoints.config.settings import ThresholdSettings
 from savepoints.operations.inspect.diff import Diff
 from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.outputs.compare.sql_metrics import Figure
+from savepoints.result import Result
 
 ComparisonVerdict = Literal["same", "within", "different"]
 
@@ -175,7 +176,7 @@ class QueryPair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """What was found out about queries that stand at the same offsets.
 
     Attributes:

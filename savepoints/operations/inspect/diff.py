@@ -19,6 +19,7 @@ from savepoints.io import Location
 from savepoints.model import OperatorState, Savepoint, kafka_offsets
 from savepoints.operations.inspect import read_state
 from savepoints.plan import Progress, silent
+from savepoints.result import Result
 from savepoints.state.typed import compare, typed
 from savepoints.state.typed.compare import VariableDifference
 from savepoints.state.typed.typed import Variable
@@ -104,7 +105,7 @@ class VariableDiff:
 
 
 @dataclass(frozen=True)
-class Diff:
+class Diff(Result):
     """What two savepoints have that is not the same.
 
     Attributes:

@@ -25,6 +25,7 @@ from savepoints.outputs.compare import by_row
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
+from savepoints.result import Result
 from savepoints.runtime import app as apps
 from savepoints.runtime import bounded
 from savepoints.runtime.archive_of import runner_of
@@ -59,7 +60,7 @@ class DrillDifference:
 
 
 @dataclass(frozen=True)
-class Drilled:
+class Drilled(Result):
     """What a drill found out.
 
     Attributes:

@@ -17,6 +17,7 @@ from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets, utc_n
 from savepoints.operations.inspect import catch_up, throughput
 from savepoints.operations.inspect.catch_up import CatchesUp, InputRate
 from savepoints.operations.inspect.throughput import Throughput
+from savepoints.result import Result
 from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.sources.kafka import arrival_rates, offsets, record_retention
@@ -28,7 +29,7 @@ from savepoints.store.root import Store
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Result):
     """How long a query needs to read what it has not read.
 
     Attributes:

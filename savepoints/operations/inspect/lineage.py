@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from savepoints.model import Generation, Savepoint, rfc3339, to_json
 from savepoints.operations.inspect.mermaid import quoted
+from savepoints.result import Result
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
 from savepoints.store.root import Store
@@ -77,7 +78,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Lineage:
+class Lineage(Result):
     """Generations and savepoints with what is between them; the oldest first.
 
     Attributes:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from savepoints.operations.savepoint import history
+from savepoints.result import Result
 from savepoints.store import bindings
 from savepoints.store.root import Store
 
 
 @dataclass(frozen=True)
-class Located:
+class Located(Result):
     """Where the outputs of a query are.
 
     Attributes:

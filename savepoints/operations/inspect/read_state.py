@@ -8,7 +8,7 @@ last look at it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.state import operators
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-@contextmanager
 def read_state(
     store: Store,
     name: str,
@@ -40,11 +39,15 @@ def read_state(
     key: Mapping[str, str] | None = None,
     where: str | None = None,
     progress: Progress = silent,
-) -> Iterator[DataFrame]:
-    """Read state of a savepoint as a DataFrame, which can be used inside of the `with` block.
+) -> AbstractContextManager[DataFrame]:
+    """Read state of a savepoint as a DataFrame, which can be used inside of a `with` block.
 
-    Its columns are described in `savepoints.state.typed.typed`. Nothing is changed in the
-    savepoint.
+    ```python
+    with store.savepoint("latest", query="clicks").read_state(key={"user": "ann"}) as rows:
+        rows.show()
+    ```
+
+    Its columns are described in `savepoints.state.typed.typed`. The savepoint does not change.
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
@@ -68,8 +71,7 @@ def read_state(
     chosen = choose(
         savepoint, variables(store, savepoint), operator, state_store=state_store, variable=variable
     )
-    with rows(store, savepoint, chosen, key=key, where=where, progress=progress) as frame:
-        yield frame
+    return rows(store, savepoint, chosen, key=key, where=where, progress=progress)
 
 
 def variables(store: Store, savepoint: Savepoint) -> tuple[Variable, ...]:

@@ -20,6 +20,7 @@ from savepoints.operations.inspect import operator_places, source_places
 from savepoints.operations.inspect.operator_places import OperatorPlace
 from savepoints.operations.inspect.source_places import SourcePlace
 from savepoints.operations.savepoint import history, output_versions, pin
+from savepoints.result import Result
 from savepoints.runtime.archive_of import archives_of
 from savepoints.store import bindings
 from savepoints.store.bindings import CloneOf
@@ -56,7 +57,7 @@ class OutputPlace:
 
 
 @dataclass(frozen=True)
-class Topology:
+class Topology(Result):
     """Where everything of a query is.
 
     Attributes:

@@ -36,6 +36,7 @@ from savepoints.operations.inspect.sampling import ALL, ReadSubset
 from savepoints.operations.inspect.verification import Looked
 from savepoints.outputs.delta.retention import Lifetime
 from savepoints.plan import Progress, silent
+from savepoints.result import Result
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables import catalog
@@ -52,7 +53,7 @@ _REASON_LENGTH = 400
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Result):
     """What `verify` found out about one savepoint.
 
     Attributes:
@@ -87,7 +88,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Reports:
+class Reports(Result):
     """What `verify` found out about all savepoints of a store, or of a query.
 
     Attributes:

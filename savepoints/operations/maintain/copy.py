@@ -21,6 +21,7 @@ from savepoints.operations.inspect import verification
 from savepoints.operations.inspect.verify import reading
 from savepoints.operations.maintain import tag
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.result import Result
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
@@ -56,7 +57,7 @@ class CopyPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Copied:
+class Copied(Result):
     """What `copy` did.
 
     Attributes:

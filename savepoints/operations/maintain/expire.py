@@ -23,6 +23,7 @@ from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import removal
 from savepoints.operations.maintain.removal import Removed
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.result import Result
 from savepoints.store import bindings
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
@@ -96,7 +97,7 @@ class ExpirePlan(Plan):
 
 
 @dataclass(frozen=True)
-class Expired:
+class Expired(Result):
     """What was removed.
 
     Attributes:

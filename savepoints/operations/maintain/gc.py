@@ -21,6 +21,7 @@ from savepoints.operations.maintain import orphans, removal
 from savepoints.operations.maintain.orphans import Orphan
 from savepoints.operations.maintain.removal import Removed
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.result import Result
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
@@ -54,7 +55,7 @@ class GcPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Collected:
+class Collected(Result):
     """What was done.
 
     Attributes:

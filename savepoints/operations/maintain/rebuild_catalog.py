@@ -15,6 +15,7 @@ from savepoints.io import in_parallel
 from savepoints.model import Labels, Savepoint, is_id, new_id, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.result import Result
 from savepoints.store.root import Store
 from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Directory
@@ -52,7 +53,7 @@ class RebuildPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Rebuilt:
+class Rebuilt(Result):
     """What was done.
 
     Attributes:

@@ -16,11 +16,11 @@ class Merged(MergeCounts):
     """What a merge did.
 
     Attributes:
-        operation_id: Its name in the journal, in the ledger, and in the archive.
-        query: The query.
-        generation: The generation that has begun; the one there was when none has.
-        checkpoint: Its directory; None when none has begun.
-        safety_id: The savepoint of what was before, for `merge --undo`.
+        operation_id: Id of the operation, as in `savepoints operations` and the ledger.
+        query: Name of the query.
+        generation: Number of the new generation, or of the present one when none has begun.
+        checkpoint: Its checkpoint directory; None when none has begun.
+        safety_id: Id of the savepoint taken of the state before, for `merge --undo`.
         outputs: New table version of each output.
         pause_seconds: For how long the query wrote nothing: from asking its run to pause until it
             went on. None when it did not run, or the merge was finished after a crash.

@@ -27,6 +27,7 @@ from savepoints.operations.pipeline.pipeline_graph import FindingKind, PipelineF
 from savepoints.operations.savepoint import create
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.result import Result
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 
@@ -58,7 +59,7 @@ class GroupPlan(Plan):
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Result):
     """Savepoints of one pipeline that have one tag.
 
     Attributes:

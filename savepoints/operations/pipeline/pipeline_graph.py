@@ -13,6 +13,7 @@ from savepoints.checkpoint.logs.source_kind import SourceKind
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.model import to_json
 from savepoints.operations.inspect import arcs
+from savepoints.result import Result
 
 InputKind = Literal["table", "topic", "files", "unknown"]
 FindingKind = Literal[
@@ -156,7 +157,7 @@ class PipelineFinding:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class Pipeline(Result):
     """The pipeline that a query belongs to: all queries that hang together with it by tables.
 
     Attributes:

@@ -33,6 +33,7 @@ from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.outputs.rewind import plan_text, rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, silent
+from savepoints.result import Result
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.locks import journal, lease
@@ -93,16 +94,17 @@ class NewCheckpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BegunGeneration:
+class BegunGeneration(Result):
     """What every verb tells that began a generation.
 
     Attributes:
-        operation_id: Its name in the journal.
-        query: The query.
-        savepoint_id: What the generation began from, None for an empty state.
-        generation: Its number.
-        checkpoint: Its directory.
-        seconds: How long the whole verb took.
+        operation_id: Id of the operation, as in `savepoints operations` and the events.
+        query: Name of the query.
+        savepoint_id: Id of the savepoint that the generation begins from, None for an empty state.
+        generation: Number of the new generation.
+        checkpoint: Its checkpoint directory: what a driver that you start passes to Spark as
+            `checkpointLocation` from now on.
+        seconds: How long the whole operation took.
     """
 
     operation_id: str
@@ -118,8 +120,9 @@ class Moved(BegunGeneration):
     """What a verb did that began the next generation of a query.
 
     Attributes:
-        safety_id: The savepoint of what was before, None when there was nothing to save.
-        outputs: New table version of each output.
+        safety_id: Id of the savepoint taken of the state before, which `undo` goes back to; None
+            when there was nothing to save.
+        outputs: New table version of each output, by name.
         bytes_written: Bytes of the new checkpoint.
     """
 

@@ -97,7 +97,7 @@ class RolledBack(Moved):
     """What a rollback did.
 
     Attributes:
-        batch_id: The query goes on with the batch after this one.
+        batch_id: The batch that was restored; the query continues with the next one.
     """
 
     batch_id: int

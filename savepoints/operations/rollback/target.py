@@ -58,7 +58,14 @@ class Named:
 
 @dataclass(frozen=True)
 class AtTime:
-    """Exactly what was there at a time; see the module for what that means."""
+    """Exactly the state at a time, also between two savepoints.
+
+    Attributes:
+        moment: The time, with its time zone.
+        by: `arrival`: after exactly the records that Kafka received before it, or the commits that
+            were made to the tables before it; `commit`: after the newest batch that was committed
+            by then.
+    """
 
     moment: datetime
     by: Meaning = "arrival"
@@ -66,7 +73,11 @@ class AtTime:
 
 @dataclass(frozen=True)
 class AtBatch:
-    """A batch of the current generation that Spark still retains, saved or not."""
+    """A batch of the current generation that Spark still retains, saved or not.
+
+    Attributes:
+        batch_id: The batch.
+    """
 
     batch_id: int
 

@@ -17,6 +17,7 @@ from savepoints.config.duration import duration_text
 from savepoints.errors import PartlyDoneError, QueryNotFoundError
 from savepoints.observe.recorder import recording, who
 from savepoints.plan import Progress, silent
+from savepoints.result import Result
 from savepoints.store.locks import journal, lease, pause_requests
 from savepoints.store.locks.pause_requests import Wanted
 from savepoints.store.root import Store
@@ -27,7 +28,7 @@ _REPEAT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class PauseState:
+class PauseState(Result):
     """Whether a query runs or is paused, and what was asked of it.
 
     Attributes:

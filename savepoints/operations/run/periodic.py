@@ -27,6 +27,7 @@ from savepoints.operations.maintain import expire
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.savepoint import create, history
 from savepoints.plan import Progress, silent
+from savepoints.result import Result
 from savepoints.store.root import Store
 from savepoints.texts import count_text
 
@@ -34,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Attempt(Result):
     """What came of a periodic savepoint.
 
     Attributes:

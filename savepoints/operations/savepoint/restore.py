@@ -27,6 +27,7 @@ from savepoints.operations.savepoint import forms, restore_checks, restored_layo
 from savepoints.operations.savepoint.restored_layout import LayoutChange
 from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.result import Result
 from savepoints.spark import classic
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
@@ -71,14 +72,14 @@ class RestorePlan(Plan):
 
 
 @dataclass(frozen=True)
-class Restored:
+class Restored(Result):
     """What a restore did.
 
     Attributes:
-        savepoint_id: What was restored.
-        checkpoint: Where the query can be started.
-        form: From which form.
-        batch_id: The query goes on with the batch after this one.
+        savepoint_id: Id of the savepoint that was restored.
+        checkpoint: The new checkpoint directory: start a query with it as `checkpointLocation`.
+        form: The form that it was restored from.
+        batch_id: The batch that was restored; the query continues with the next one.
         seconds: How long it took.
         objects: Files in the new checkpoint that came from the savepoint.
         bytes_written: Their bytes; for the canonical form those of all files written.

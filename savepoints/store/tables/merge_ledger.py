@@ -23,6 +23,7 @@ from savepoints.model import (
     Savepoint,
     to_json,
 )
+from savepoints.result import Result
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.snapshot import Snapshot
@@ -46,7 +47,7 @@ _COLUMNS: columns.Shape = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeCounts:
+class MergeCounts(Result):
     """How much a merge works in, and how: in its plan, its result and the ledger alike.
 
     Attributes:
