@@ -121,7 +121,7 @@ class Store(root.Store):
         return Query(self, name)
 
     def savepoint(self, name: str, *, query: str | None = None) -> SavepointHandle:
-        """Return the handle of a savepoint, which stays the same one from then on.
+        """Return the handle of a savepoint; it stays with that one, whatever is taken later.
 
         Args:
             name: An id, the beginning of one, a tag, `latest`, `latest~2` (the second before it),
@@ -151,7 +151,7 @@ class Store(root.Store):
             keys: Columns that identify a row, by output.
             metrics: SQL over the outputs, by name.
             sample: How many differing rows to give of each output.
-            state: Compare the state, too.
+            state: Also compare the state.
 
         Raises:
             UsageError: If a query is not in the settings, or they read different topics.
@@ -222,7 +222,7 @@ class Query:
         return self.store.generations.current(self.name)
 
     def savepoints(self) -> list[Savepoint]:
-        """Return its savepoints, the newest first, with those that were rolled back."""
+        """Return its savepoints, newest first, including those that were rolled back."""
         return catalog.select(self.store.catalog.all(), query=self.name)
 
     def merge(
@@ -237,15 +237,15 @@ class Query:
         until: datetime | None = None,
         progress: Progress = silent,
     ) -> BoundPlan[MergePlan, ..., Merged]:
-        """Plan to work late events into live state and outputs, as if they had come in time.
+        """Plan to merge late events into live state and outputs, as if they had arrived on time.
 
         Args:
             batch: URI of files or of a Delta table; None for what Spark dropped as late.
             since: Of that, only what batches dropped that were planned since then; None for all.
-            input_name: The input that it belongs to; for an application with one it is known.
+            input_name: The input that it belongs to; not needed for an application with only one.
             controls: How many entities are replayed as a proof; by default as the settings say.
             quarantine: Where rows go that are not events; without it, such rows are refused.
-            policy: What is given up, if anything.
+            policy: `exact`, or what to give up.
             until: Merge only events from before this time.
             progress: Called with one line for each step of the planning.
 
@@ -286,7 +286,7 @@ class Query:
         Args:
             batch: URI of files or of a Delta table.
             downstream: `plan` finds out what would change in each reader, and changes nothing.
-            input_name: The input that it belongs to; for an application with one it is known.
+            input_name: The input that it belongs to; not needed for an application with only one.
             controls: How many entities of this query are replayed as a proof; by default as the
                 settings say.
             quarantine: Where rows go that are not events; without it, such rows are refused.
@@ -403,7 +403,7 @@ class SavepointHandle:
             outputs: `copy` gives them files of their own, `clone` lets them read the originals'.
             tables: URIs of outputs, by name, that do not go to `<original>_forks/<name>`.
             checkpoints: Directory below which they get their checkpoints.
-            form: What to restore from; native when the savepoint has it.
+            form: The form to restore; by default native if the savepoint has it.
             check_source: Ask Kafka whether it still has the records that come next.
             even_broken: Accept a savepoint that `verify` found broken.
 
@@ -428,9 +428,9 @@ class SavepointHandle:
         """Plan a savepoint with chosen state rows changed.
 
         Args:
-            change: Which rows, and what becomes of them.
+            change: Which rows to change, and how.
             reason: Why; it stays with the savepoint.
-            operator: Id of the operator; for a query with one it is known.
+            operator: Id of the operator; not needed for a query with only one.
             variable: Of `transformWithState`: the state variable.
             at_most: Refuse to change more rows than this.
 

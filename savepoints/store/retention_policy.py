@@ -112,7 +112,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of one savepoint.
+    """Whether one savepoint stays, and why.
 
     Attributes:
         reasons: Why it stays, all of them; empty when it goes.

@@ -20,7 +20,7 @@ from savepoints.result import Result
 
 @dataclass(frozen=True)
 class OperatorVerdict:
-    """What becomes of the state of an operator.
+    """What happens to the state of an operator.
 
     Attributes:
         operator_id: Its number in the program; None for one that is gone.

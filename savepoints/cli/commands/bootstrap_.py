@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     "--until",
     required=True,
     metavar="END",
-    help="Go on there: a time, latest, offsets as JSON or in a file, or version:N of a table that "
-    "the query reads.",
+    help="Continue there: a time, latest, offsets as JSON or in a file, or version:N of a table "
+    "that the query reads.",
 )
 @click.option(
     "--batch-records",
@@ -95,7 +95,7 @@ def command(
             ("savepoint", done.savepoint_id or ""),
             ("checkpoint", done.checkpoint),
             ("ran", f"{done.batches} batches{read}, {done.seconds:.2f} s"),
-            ("goes on at", done.ends),
+            ("continues at", done.ends),
             ("next", f"savepoints run {done.query}"),
         ]
     )

@@ -28,16 +28,16 @@ from savepoints.texts import bytes_text
     help="Delta table or Parquet files with the rows of a state; none for no rows. May be "
     "repeated, with the name of the state: 0.left, or left where that is clear.",
 )
-@click.option("--offsets", metavar="JSON|FILE", help='Go on there: {"topic": {"0": 12}}.')
+@click.option("--offsets", metavar="JSON|FILE", help='Continue there: {"topic": {"0": 12}}.')
 @click.option(
     "--until",
     metavar="END",
-    help="Go on there: a time, latest, or version:N of a table that the query reads.",
+    help="Continue there: a time, latest, or version:N of a table that the query reads.",
 )
 @click.option(
     "--watermark",
     metavar="TIME",
-    help="The watermark to go on with, if the query has one.",
+    help="The watermark to continue with, if the query has one.",
 )
 @saved_forms("native", help="Form of the savepoint of where the query begins.")
 @mutating
@@ -75,7 +75,7 @@ def command(
 
     if (offsets is None) == (until is None):
         raise UsageError(
-            "say up to where the rows were computed, which is where the query goes on",
+            "no position was given up to which the rows were computed, where the query continues",
             hint="either --offsets JSON, or --until TIME",
         )
     plan = seed_plan.plan(

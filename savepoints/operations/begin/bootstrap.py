@@ -89,18 +89,18 @@ def plan(
     forms: Sequence[Form] = FORMS[:1],
     progress: Progress = silent,
 ) -> BootstrapPlan:
-    """Plan to begin a query with what its program makes of the events up to some positions.
+    """Plan to begin a query with the state its program computes from the events so far.
 
-    An interrupted bootstrap with the same arguments is taken up again: its own plan is returned.
+    An interrupted bootstrap with the same arguments is resumed: its own plan is returned.
 
     Args:
         until: Where it ends and the query continues: `latest`, a time, offsets as JSON or a file of
             them, or `version:N` of a table.
-        batch_records: Most records of a source in one batch, other than `max_offsets_per_trigger`
-            of the query says.
+        batch_records: Most records of a source in one batch, instead of the query's
+            `max_offsets_per_trigger`.
         outputs: `write` to the query's own tables, which must have no rows; `none` to leave them as
             they are.
-        forms: In which forms the savepoint of it has the state.
+        forms: Forms of its first savepoint.
 
     Raises:
         TargetExistsError: If the query has run, or an output that is to be written has rows.

@@ -106,7 +106,7 @@ def plan(
 ) -> SeedPlan:
     """Check rows of state against a program, and plan a query that begins with them.
 
-    An interrupted seed with the same arguments is taken up again: its own plan is returned.
+    An interrupted seed with the same arguments is resumed: its own plan is returned.
 
     Args:
         rows: A Delta table or Parquet files with the rows of the program's state, in the columns in
@@ -116,7 +116,7 @@ def plan(
             the path of a file of them, a time, `latest`, or `version:N` of a table that it reads.
         watermark: The watermark to continue with: the newest event time before there, less the
             delay.
-        forms: In which forms the savepoint of it has the state.
+        forms: Forms of its first savepoint.
 
     Raises:
         TargetExistsError: If the query has run, or its checkpoint directory is not empty.

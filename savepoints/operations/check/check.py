@@ -34,7 +34,7 @@ class Health(Result):
 
 
 def check(store: Store, *, progress: Progress = silent) -> Health:
-    """Look at the store, the settings and this machine; what is tried is taken away again.
+    """Examine the store, the settings and this machine; test objects are removed again.
 
     Args:
         progress: Called with one line for each step.

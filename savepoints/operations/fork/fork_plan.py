@@ -151,7 +151,7 @@ def plan(
 ) -> ForkPlan:
     """Find out what a fork would be and refuse what could not be done exactly; writes nothing.
 
-    An interrupted fork of the same savepoint and name is taken up again: its own plan is returned.
+    An interrupted fork of the same savepoint and name is resumed: its own plan is returned.
 
     Raises:
         TargetExistsError: If the query or one of its places exists and is not this very fork.

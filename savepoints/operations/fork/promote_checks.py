@@ -28,7 +28,7 @@ _LIVE = "live_"
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
+    """One check.
 
     Attributes:
         name: The check.

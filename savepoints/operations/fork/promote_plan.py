@@ -58,11 +58,11 @@ def plan(
     hand_over: HandOver = "replace",
     checks: bool = True,
 ) -> PromotePlan:
-    """Find out what a promotion would do; nothing is written, and the live query is not touched.
+    """Plan a promotion; nothing is written, and the live query is not touched.
 
     Args:
         fork: Name of the fork.
-        into: The live query, if not the one that the fork was made of.
+        into: The live query, if not the one that was forked.
         hand_over: How the outputs are handed over.
         checks: Whether the checks have to pass.
 

@@ -36,7 +36,7 @@ HandOver = Literal["replace", "point"]
 
 @dataclass(frozen=True, kw_only=True)
 class PromotionPlan(TransitionPlan):
-    """How the live query goes on as its fork did, both standing at the same offsets.
+    """How the live query continues as its fork, both being at the same offsets.
 
     Attributes:
         fork: Name of the fork.

@@ -24,7 +24,7 @@ _ORDER: tuple[ComparisonVerdict, ...] = ("same", "within", "different")
 
 @dataclass(frozen=True)
 class RunCost:
-    """What it took to run a query to the common end.
+    """The cost of running a query to the common end.
 
     Attributes:
         batches: Batches that were run.
@@ -177,7 +177,7 @@ class QueryPair:
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """What was found out about queries that stand at the same offsets.
+    """The result of comparing queries at the same offsets.
 
     Attributes:
         verdict: The worst of all pairs: `same`, `within` (the thresholds of the settings) or

@@ -31,7 +31,7 @@ _GONE_SHOWN = 3
 
 @dataclass(frozen=True)
 class PartitionAvailability:
-    """What Kafka has of a partition that a savepoint goes on with.
+    """What Kafka has of a partition that a savepoint continues from.
 
     Attributes:
         topic: Name of the topic.

@@ -18,7 +18,7 @@ CatchesUp: TypeAlias = Literal["now", "yes", "maybe", "never", "unknown"]
 
 @dataclass(frozen=True)
 class InputRate:
-    """Records that arrive in a second.
+    """How many records arrive per second.
 
     Attributes:
         lowest_records_per_second: The lowest of what was counted.

@@ -51,7 +51,7 @@ class ValueChange(Generic[T]):
 
 @dataclass(frozen=True)
 class OffsetChange:
-    """The position of a source that is not the same in both savepoints.
+    """A source position that differs between the savepoints.
 
     Attributes:
         source: Number of the source.
@@ -106,7 +106,7 @@ class VariableDiff:
 
 @dataclass(frozen=True)
 class Diff(Result):
-    """What two savepoints have that is not the same.
+    """The differences between two savepoints.
 
     Attributes:
         savepoints: Their ids.

@@ -48,7 +48,7 @@ _CHECKPOINT, _LIVE, _PLANNED = "checkpoint", "live", "planned"  # below scratch
 
 @dataclass(frozen=True)
 class DrillDifference:
-    """One thing that came out otherwise than it is live.
+    """A difference from the live query.
 
     Attributes:
         what: The operator or the output.
@@ -103,7 +103,7 @@ def drill(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        form: From which form; native when the savepoint has it.
+        form: The form to restore; by default native if the savepoint has it.
         even_broken: Accept a savepoint that `verify` found broken.
 
     Raises:

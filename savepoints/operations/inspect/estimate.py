@@ -30,7 +30,7 @@ from savepoints.store.root import Store
 
 @dataclass(frozen=True)
 class Estimate(Result):
-    """How long a query needs to read what it has not read.
+    """How long a query needs to catch up.
 
     Attributes:
         query: Name of the query.
@@ -80,7 +80,7 @@ class Estimate(Result):
 
 
 def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> Estimate:
-    """Estimate how long a query needs to catch up with Kafka; it only looks.
+    """Estimate how long a query needs to catch up with Kafka; changes nothing.
 
     Args:
         from_savepoint: Begin from this savepoint instead of where the query is now: id, prefix,

@@ -13,7 +13,7 @@ _BY_WEIGHT: tuple[Grade, ...] = ("broken", "warning", "ok")
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is not as it should be.
+    """A problem that was found.
 
     Attributes:
         grade: `broken` when the savepoint cannot be restored exactly; `warning` when only something
@@ -29,7 +29,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Seen:
-    """One thing that `check` looked at.
+    """One thing that `check` examined.
 
     Attributes:
         name: What was checked, such as `conditional PUT` or the path of an object.

@@ -63,7 +63,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """What one node has to do with another.
+    """How one node is related to another.
 
     Attributes:
         source: Id of a node.
@@ -79,7 +79,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Lineage(Result):
-    """Generations and savepoints with what is between them; the oldest first.
+    """Generations and savepoints with their relations, oldest first.
 
     Attributes:
         nodes: Each once.
@@ -118,7 +118,7 @@ class Lineage(Result):
 
 
 def lineage(store: Store, *, query: str | None = None) -> Lineage:
-    """Find out how the generations and savepoints of a query, or of all, hang together."""
+    """Return how the generations and savepoints of a query, or of all, descend from each other."""
     store = store.snapshot()
     return graph(
         catalog.select(store.catalog.all()),

@@ -33,7 +33,7 @@ class Located(Result):
 
 
 def locate(store: Store, query: str) -> Located:
-    """Return where the outputs of a query are now; reads the store alone, and no table.
+    """Return where the outputs of a query are now; reads only the store, and no table.
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.

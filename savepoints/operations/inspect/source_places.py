@@ -21,7 +21,7 @@ from savepoints.sources.kafka.offsets import Range, Ranges
 
 @dataclass(frozen=True)
 class PartitionPlace:
-    """Where a query stands in a Kafka partition. What Kafka did not say is null.
+    """A query's position in a Kafka partition; null where Kafka did not answer.
 
     Attributes:
         topic: Name of the topic.
@@ -50,7 +50,7 @@ class PartitionPlace:
 
 @dataclass(frozen=True)
 class SourcePlace:
-    """Where a query stands in one of its sources.
+    """A query's position in one of its sources.
 
     Attributes:
         number: Its number, in the order of the offset log.

@@ -17,7 +17,7 @@ _BUSY = ("caught_up", "max_records")
 
 @dataclass(frozen=True)
 class Throughput:
-    """Records that a query read in a second.
+    """How many records a query read per second.
 
     Attributes:
         runs: Past runs that were measured.

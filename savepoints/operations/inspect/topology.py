@@ -58,7 +58,7 @@ class OutputPlace:
 
 @dataclass(frozen=True)
 class Topology(Result):
-    """Where everything of a query is.
+    """A query's operators, sources and outputs, and where they are.
 
     Attributes:
         query: Its name; null when the store does not know the checkpoint.
@@ -141,7 +141,7 @@ class _Known:
 
 
 def topology(store: Store, query: str | None = None, checkpoint: str | None = None) -> Topology:
-    """Say where everything of a query is; it only looks.
+    """Return where a query's operators, sources and outputs are; changes nothing.
 
     Args:
         store: What it knows of the query is added: name, generation, program, outputs, rows.

@@ -113,7 +113,7 @@ def verify(
     share: str | None = None,
     progress: Progress = silent,
 ) -> Report:
-    """Verify a savepoint, and say in the catalog whether it is broken.
+    """Verify a savepoint, and record in the catalog whether it is broken.
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.

@@ -84,7 +84,7 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        destination: Root of the other store; where there is none, one is made.
+        destination: Root of the other store, which is created if it does not exist.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.

@@ -37,7 +37,7 @@ _INTERRUPTED = "its removal was interrupted"
 
 @dataclass(frozen=True)
 class ExpiryDecision:
-    """What becomes of one savepoint.
+    """Whether one savepoint stays, and why.
 
     Attributes:
         savepoint_id: The savepoint.
@@ -123,7 +123,7 @@ class Expired(Result):
 def plan(
     store: Store, policy: RetentionPolicy | None = None, *, query: str | None = None
 ) -> ExpirePlan:
-    """Plan what to remove, and why the rest stays; nothing is deleted.
+    """Plan which savepoints to remove, with the reasons why the others stay; nothing is deleted.
 
     Args:
         policy: What to keep of each query; by default what the settings say.

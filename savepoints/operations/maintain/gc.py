@@ -84,7 +84,7 @@ def plan(store: Store, *, grace: timedelta = GRACE) -> GcPlan:
     """Plan to remove files that no row names and that are older than the grace time.
 
     Args:
-        grace: How old a file must be at least: a younger one may be of a savepoint in the making.
+        grace: Minimum age of a file; a younger one may belong to a savepoint that is being taken.
 
     Raises:
         VerificationError: If the catalog has no rows although there are manifests: it was lost.

@@ -42,7 +42,7 @@ class Source:
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What a checkpoint says of its query.
+    """What a checkpoint reveals about its query.
 
     Attributes:
         checkpoint: Its URI.

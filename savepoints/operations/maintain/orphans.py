@@ -29,7 +29,7 @@ RepairAction = Literal["adopt", "delete", "finish"]
 
 @dataclass(frozen=True)
 class Orphan:
-    """Something that no row names.
+    """Something in the store that no catalog row names.
 
     Attributes:
         place: Its place in the store.

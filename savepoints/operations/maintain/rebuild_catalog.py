@@ -26,7 +26,7 @@ from savepoints.texts import count_text
 
 @dataclass(frozen=True)
 class RebuildPlan(Plan):
-    """What is going to be done to the catalog.
+    """How the catalog is going to be rebuilt.
 
     Attributes:
         operation_id: Names where the damaged table is kept.

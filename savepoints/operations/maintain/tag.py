@@ -51,7 +51,7 @@ def plan(
         name: Names the savepoint.
         add: Tags to give it.
         remove: Tags to take away; those that it does not have are an error.
-        description: A new one; an empty one takes it away.
+        description: A new one; an empty text removes it.
         pinned: Whether retention leaves it alone.
         move: Take tags from the savepoints that have them.
 

@@ -28,7 +28,7 @@ VERB = "late"
 
 @dataclass(frozen=True, kw_only=True)
 class LateEvents(LateFigures):
-    """What a query dropped as late, and lacks.
+    """Late events that a query dropped and is missing.
 
     Attributes:
         query: The query.
@@ -57,9 +57,9 @@ def late(
     since: datetime | None = None,
     progress: Progress = silent,
 ) -> LateEvents:
-    """List what a query dropped as late; the query may run, and is not changed.
+    """List the events that a query dropped as late; it may be running, and is not changed.
 
-    An event of the store says how much was found; the gauge `savepoints_late_events` goes by it.
+    An event in the store records the number; the gauge `savepoints_late_events` shows it.
 
     Args:
         query: A query that `run` started, with its program in the settings.

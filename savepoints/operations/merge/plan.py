@@ -33,7 +33,7 @@ class BaseUse:
 
 @dataclass(frozen=True, kw_only=True)
 class MergingPlan(TransitionPlan):
-    """How a query goes on with late events worked in.
+    """How a query continues with late events merged.
 
     Attributes:
         facts: What the ledger will say of the batch.
@@ -75,7 +75,7 @@ class MergingPlan(TransitionPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class AppendingPlan(JournalledPlan):
-    """How late events get to the end of their topic.
+    """How late events are appended to their topic.
 
     Attributes:
         operation_id: Its name in the journal, in the ledger, and in the headers of the records.

@@ -75,20 +75,21 @@ def plan(
     check_outputs: bool = True,
     progress: Progress = silent,
 ) -> MigrationPlan:
-    """Say what would be restored where, and what would become of the state; nothing is written.
+    """Plan a restore with the state migrated for a changed program; nothing is written.
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         to: URI of the new checkpoint directory, which must not exist.
         app: The program that it is for, `package.module:attribute`.
-        maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
-        defaults: What new columns begin with, as text by column.
-        allow_dropped_state: Whether state that the program has no place for may be left behind.
-        partitions: Number of state partitions; as they were by default.
-        provider: State store provider; as it was by default.
+        maps: Renamed columns and variables, as `old=new`; see
+            `savepoints.checkpoint.evolution.renames`.
+        defaults: Initial values of new columns, as text by column.
+        allow_dropped_state: Accept that state is lost that the program has no place for.
+        partitions: Number of state partitions; by default as they were.
+        provider: State store provider; by default as it was.
         sources: Where each source of the program continues; see
             `savepoints.operations.savepoint.restore`.
-        query_id: Spark's id of the new query; as it was by default.
+        query_id: Spark's id of the new query; by default as it was.
         owner: The operation that this restore is a part of.
         even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.

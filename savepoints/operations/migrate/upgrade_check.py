@@ -56,15 +56,16 @@ def upgrade_check(
     sources: Starts | None = None,
     progress: Progress = silent,
 ) -> Upgrade:
-    """Compare a program with a savepoint, by operators, variables and columns with their names.
+    """Compare a program with a savepoint: operators, variables and columns, by name.
 
     The program is run once on empty inputs; no event is processed and nothing is changed.
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         app: The program, `package.module:attribute`.
-        maps: What changed its name, as `old=new`; see `savepoints.checkpoint.evolution.renames`.
-        defaults: What new columns begin with, as text by column.
+        maps: Renamed columns and variables, as `old=new`; see
+            `savepoints.checkpoint.evolution.renames`.
+        defaults: Initial values of new columns, as text by column.
         sources: Where each source of the program is to continue; then topics are not compared.
 
     Raises:

@@ -195,7 +195,7 @@ def _unfit(plan: GroupPlan, problems: Sequence[str]) -> NotAlignedError:
 
 
 def read(store: Store, query: str, name: str) -> Group:
-    """Find the savepoints of a tag and check whether its savepoints fit together; no JVM.
+    """Return the savepoints with a tag, and whether they fit together; needs no JVM.
 
     Args:
         name: The tag.

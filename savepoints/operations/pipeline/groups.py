@@ -38,9 +38,9 @@ def tag_of(moment: datetime) -> str:
 
 
 def groups(store: Store, query: str) -> tuple[Group, ...]:
-    """Return the groups of the pipeline that a query belongs to, the newest first; no JVM.
+    """Return the groups of the pipeline that a query belongs to, newest first; needs no JVM.
 
-    A group is what savepoints of several of its queries with one tag are.
+    A group is the savepoints of several queries that share a tag.
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.
@@ -68,7 +68,7 @@ def plan_copy(store: Store, query: str, destination: str, *, name: str) -> Group
 
     Args:
         query: Name of any query of the pipeline.
-        destination: Root of the other store; where there is none, one is made.
+        destination: Root of the other store, which is created if it does not exist.
         name: The tag of the group.
 
     Raises:

@@ -44,9 +44,9 @@ class _Place:
 
 
 def pipeline(store: Store, query: str) -> Pipeline:
-    """Find out which queries read each other's tables, of those that hang together with one.
+    """Return the queries that are connected with one by the tables that they read and write.
 
-    The current generation of each query counts, at its newest committed batch.
+    Of each query, the newest committed batch of the current generation counts.
 
     Args:
         query: Name of the query.

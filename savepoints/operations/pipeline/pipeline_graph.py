@@ -139,7 +139,7 @@ class ExternalInput:
 
 @dataclass(frozen=True)
 class PipelineFinding:
-    """Something that a reader of the pipeline has to know.
+    """A finding about a pipeline.
 
     Attributes:
         kind: `cycle`: queries read each other in a circle; `shared_table`: several write one table;
@@ -158,7 +158,7 @@ class PipelineFinding:
 
 @dataclass(frozen=True)
 class Pipeline(Result):
-    """The pipeline that a query belongs to: all queries that hang together with it by tables.
+    """The pipeline that a query belongs to: all queries connected with it by tables.
 
     Attributes:
         query: Name of the query.

@@ -93,14 +93,13 @@ def plan(
     check_source: bool = True,
     stopped: bool = False,
 ) -> PipelineRollbackPlan:
-    """Plan to take a query and all that read its tables back together; nothing is written.
+    """Plan to roll back a query and all that read its tables together; nothing is written.
 
     The query goes to the savepoint that is named. Each query that reads from it, directly or not,
     goes to its savepoint of that tag if it fits, else to its newest savepoint that has read nothing
     which is taken back, and is brought from there to exactly what its tables go back to.
 
-    An interrupted rollback of the same query to the same point is taken up again: its own plan is
-    returned.
+    An interrupted rollback of the same query to the same point is resumed, with its own plan.
 
     Args:
         query: Name of the query.

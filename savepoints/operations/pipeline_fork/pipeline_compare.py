@@ -55,7 +55,7 @@ class PipelineComparePlan(Plan):
 
 @dataclass(frozen=True)
 class PipelineComparison:
-    """What was found out about a pipeline and its fork.
+    """The result of comparing a pipeline with its fork.
 
     Attributes:
         verdict: The worst of all levels: `same`, `within` or `different`.
@@ -86,7 +86,7 @@ def plan(
         name: Suffix of the forks' names.
         until: Where what both read ends: `latest`, or a time (RFC 3339).
         sample: How many differing rows to give of each output.
-        state: Whether to compare the state, too.
+        state: Whether to compare the state as well.
 
     Raises:
         NotFoundError: If there is no such fork.

@@ -129,7 +129,7 @@ def plan(
 ) -> PipelineForkPlan:
     """Plan forks of a query and all that read from it; nothing is written.
 
-    An interrupted fork by the same name is taken up again: its own plan is returned.
+    An interrupted fork by the same name is resumed: its own plan is returned.
 
     Args:
         query: Name of the first query that is forked.

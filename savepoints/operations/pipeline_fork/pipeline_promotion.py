@@ -38,7 +38,7 @@ VERB = "pipeline promote"
 
 @dataclass(frozen=True)
 class PromotedMember:
-    """One live query that goes on as its fork.
+    """One live query that continues as its fork.
 
     Attributes:
         promotion: The plan for this one alone.
@@ -56,7 +56,7 @@ class PromotedMember:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelinePromotionPlan(JointPlan):
-    """How live queries go on as their forks.
+    """How live queries continue as their forks.
 
     Attributes:
         forks: Names of the forks, in the order of `queries`.

@@ -121,8 +121,7 @@ def plan(
 ) -> RollbackPlan:
     """Find out what a rollback would do and refuse what it could not do exactly; writes nothing.
 
-    An interrupted rollback of the same query to the same point is taken up again: its own plan is
-    returned.
+    An interrupted rollback of the same query to the same point is resumed, with its own plan.
 
     Args:
         point: Where to; a text is the name of a savepoint.
@@ -138,7 +137,7 @@ def plan(
             For a present that is damaged.
         even_broken: Also to a savepoint that `verify` found broken.
         accept_unreplayable: Also where a source cannot be read again.
-        stopped: Somebody has made sure that no driver runs the query; see `activity`.
+        stopped: You have made sure that no driver runs the query; see `activity`.
 
     Raises:
         QueryRunningError: If the query runs.

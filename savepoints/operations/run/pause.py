@@ -29,7 +29,7 @@ _REPEAT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class PauseState(Result):
-    """Whether a query runs or is paused, and what was asked of it.
+    """Whether a query runs or is paused, and what was requested.
 
     Attributes:
         query: Name of the query.
@@ -81,17 +81,17 @@ def pause(
     wait: timedelta | None = None,
     progress: Progress = silent,
 ) -> PauseState:
-    """Ask that a query is paused: its run drains the batch, takes a savepoint, and waits.
+    """Pause a query: its run finishes the batch, takes a savepoint, and waits.
 
     Args:
         query: Name of the query.
         reason: Why, for whoever finds it paused.
         wait: How long to wait until it is paused; None returns at once. Without a run there is
             nothing to wait for.
-        progress: Told what is waited for.
+        progress: Called with one line for each thing it waits for.
 
     Returns:
-        How it is now. `stopped`: no run is there; one that starts stays paused.
+        Its present state. `stopped`: there is no run; one that starts stays paused.
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.
@@ -121,16 +121,16 @@ def pause(
 def resume(
     store: Store, query: str, *, wait: timedelta | None = None, progress: Progress = silent
 ) -> PauseState:
-    """Ask that a paused query goes on, in the generation that is the current one by then.
+    """Resume a paused query, in the generation that is current by then.
 
     Args:
         query: Name of the query.
         wait: How long to wait until it runs; None returns at once. Without a run there is nothing
             to wait for.
-        progress: Told what is waited for.
+        progress: Called with one line for each thing it waits for.
 
     Returns:
-        How it is now. `stopped`: no run is there; the next one that starts runs.
+        Its present state. `stopped`: there is no run; the next one that starts will run.
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.

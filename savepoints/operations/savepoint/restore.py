@@ -135,8 +135,8 @@ def plan(
         to: URI of the new checkpoint directory, which must not exist.
         form: Which form to restore from. By default native when the savepoint has it and nothing
             changes; otherwise rows are written, from the canonical form or else the native one.
-        partitions: Number of state partitions; as they were by default.
-        provider: State store provider; as it was by default.
+        partitions: Number of state partitions; by default as they were.
+        provider: State store provider; by default as it was.
         sources: Where each source of the program continues, one text each: `keep:0`, `new`, or a
             position as Spark's JSON. See `savepoints.checkpoint.logs.source_positions`.
         query_id: Spark's id of the new query, for a query of its own; as it was by default.

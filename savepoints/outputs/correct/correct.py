@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Correction:
-    """What is to be corrected in one table.
+    """What will be corrected in one table.
 
     Attributes:
         live: The table as it is, and which of its rows are the query's.

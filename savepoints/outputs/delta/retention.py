@@ -44,7 +44,7 @@ _PART = re.compile(rf"([+-]?\s*\d+(?:\.\d+)?)\s+({'|'.join(_UNITS)})s?(?=\s|$)")
 
 @dataclass(frozen=True)
 class Lifetime:
-    """Until when a pinned version can be read.
+    """How long a pinned version can be read.
 
     Attributes:
         output: Name of the output.

@@ -66,7 +66,7 @@ _NAMED = 7
 
 @dataclass(frozen=True)
 class Isolation:
-    """A table to be made for a fork.
+    """A table that a fork gets.
 
     Attributes:
         output: The output of the savepoint, at its pinned version.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Takeover:
-    """What one live table is given.
+    """The rows that one live table gets.
 
     Attributes:
         live: The table as it is, and which of its rows are the query's.

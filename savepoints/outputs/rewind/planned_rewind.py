@@ -14,7 +14,7 @@ BEFORE_FIRST_BATCH = -1
 
 @dataclass(frozen=True)
 class Rewind:
-    """What is to be done to one output.
+    """What will be done to one output.
 
     Attributes:
         output: The version to go back to.

@@ -54,7 +54,7 @@ _TIMERS = "TimerState"
 
 @dataclass(frozen=True)
 class Variable:
-    """Something in the state of an operator that can be read by itself.
+    """A part of an operator's state that can be read on its own.
 
     Attributes:
         operator_id: The operator.
