@@ -191,7 +191,7 @@ the end with those of the query that was not interrupted. State partitions witho
 
 - **exact**: each later batch is that of the uninterrupted query.
 - **native only**: Spark cannot read or write its state rows. The native form restores it exactly;
-  asked for the canonical form alone, `create` refuses.
+  `create` refuses to save only the canonical form.
 - **refused**: an error that says why; nothing is written.
 - **–**: Spark itself does not run it.
 
@@ -221,7 +221,7 @@ def render() -> str:
         parts.append("\n".join(lines) + "\n")
     impossible = {row.hdfs for row in TABLE.values() if row.hdfs}
     notes = sorted(f"- `{one.error}`: {one.reason}.\n" for one in impossible)
-    parts.append("What Spark says of its default provider:\n\n" + "".join(notes))
+    parts.append("Spark's error classes for its default provider:\n\n" + "".join(notes))
     return "\n".join([*parts, features.render()])
 
 

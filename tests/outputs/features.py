@@ -54,7 +54,7 @@ def render() -> str:
 
 _HEAD = """## Output tables
 
-By feature of Delta: rows and transaction ids of a table taken back in one commit (`rollback`,
+By feature of Delta: rows and transaction ids of a table rewound in one commit (`rollback`,
 `reset`, `undo`), rows of entities corrected (`merge`), a table copied or cloned (`fork`), and its
 rows replaced by a fork's (`promote`). *By Spark*: deltalake cannot write the table, so Delta's own
 engine makes the commit in a Spark session; without PySpark and Java it is refused by name before

@@ -96,22 +96,22 @@ tested. `make test-versions` runs the tests in an environment for each version.
 
 VERBS
 The Kafka sources of Spark 4.1.0 to 4.1.2 throw after each batch that was planned before the query
-started, which is how `run --until` works; a run goes on all the same. 4.1.3 mended it.
+started, as `run --until` plans them; the run continues anyway. Fixed in 4.1.3.
 
-Spark before 4.0 wrote no metadata of its operators. They are called `unknown` here, and their rows
-cannot be read; after one batch with Spark 4 they can.
+Spark before 4.0 wrote no operator metadata. Such operators are called `unknown`, and their rows
+cannot be read until the query has run one batch on Spark 4.
 
 ## From one version to another
 
 A query runs on one version; a savepoint of a batch in the middle is restored on another, and every
-later batch and watermark is compared with those of the query that this other version has run from
-the beginning. From rows: the savepoint is exported there first, which Spark 4.2 alone can do, and
-only if its operators have metadata, so not from 3.5. **Spark fails**: the older version cannot read
-what the newer one has written. **–**: not tried.
+later batch and watermark is compared with those of a query that the other version has run from the
+beginning. From rows: the savepoint is first exported there, which only Spark 4.2 can do, and only
+if its operators have metadata, so not from 3.5. **Spark fails**: the older version cannot read what
+the newer one wrote. **–**: not tested.
 
 MOVES
-Moreover aggregates, and windows with a watermark behind `dropDuplicates`, with both state stores,
-go on exactly from 3.5 (native form), 4.0 and 4.1 (both forms) to 4.2: see the nightly part
+In addition, aggregates, and windows with a watermark behind `dropDuplicates`, continue exactly from
+3.5 (native form), 4.0 and 4.1 (both forms) to 4.2, with both state stores: see the nightly part
 `fidelity`.
 
 ## Native savepoints
@@ -134,7 +134,7 @@ def render() -> str:
         lines.append(f"| {name} | {query.label} | {found} |\n")
     stores_text = (
         "\nEach with RocksDB, with and without changelogs, and with Spark's default store where "
-        "Spark runs it;\nsince 4.0 with checkpoint format 2, too, in which Spark 4.0 itself fails "
+        "Spark runs it;\nsince 4.0 also with checkpoint format 2, in which Spark 4.0 itself fails "
         "on state in one partition\n(aggregates without keys, limits).\n"
     )
     verbs = [f"| {verb} | {' | '.join(found)} |\n" for verb, found in _VERBS.items()]
