@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     help="write: to the query's own tables, which must have no rows yet; none: leave them as they "
     "are, because they already have what the query would write.",
 )
-@saved_forms("native", help="Form of the savepoint of where the query begins.")
+@saved_forms("native", help="Forms of the first savepoint of the query.")
 @mutating
 @common
 def command(
@@ -50,14 +50,14 @@ def command(
     *,
     consent: Consent,
 ) -> None:
-    """Begin QUERY with everything that its program makes of the events up to a point.
+    """Begin QUERY with the state that its program computes from all events up to a point.
 
-    The program is run from the first event on, over archive and Kafka or over the tables that it
-    reads, in planned batches that end exactly there. Then generation 1 begins, with a savepoint
-    of where it begins, and `savepoints run` continues with the next record.
+    The program reads all events from the first one, from archive and Kafka or from its tables, in
+    planned batches that end exactly there. Then generation 1 begins, with a first savepoint, and
+    `savepoints run` continues with the next record.
 
-    Larger batches are faster. They are refused for programs whose functions would notice, and if a
-    stream would have dropped late events that larger batches count.
+    Larger batches are faster. They are refused if the program's functions could notice them, or if
+    streaming would have dropped late events that larger batches count.
 
     QUERY must be in the settings and must not have run yet. If interrupted, run the command again
     to resume.

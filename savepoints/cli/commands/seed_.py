@@ -39,7 +39,7 @@ from savepoints.texts import bytes_text
     metavar="TIME",
     help="The watermark to continue with, if the query has one.",
 )
-@saved_forms("native", help="Form of the savepoint of where the query begins.")
+@saved_forms("native", help="Forms of the first savepoint of the query.")
 @mutating
 @common
 def command(
@@ -53,12 +53,12 @@ def command(
     *,
     consent: Consent,
 ) -> None:
-    """Begin QUERY with rows of state, so that a new query does not begin with nothing.
+    """Begin QUERY with rows of state that a batch job has computed.
 
-    The rows are what the program would have kept: in the columns in which `savepoints state` shows
-    the state of the query. --dry-run, or a wrong table, lists the columns that are needed. Types,
-    nulls and keys that occur twice are checked first, and nothing is written if anything is wrong.
-    Then generation 1 begins at the given offsets, with a savepoint of where it begins.
+    The rows are what the program would have kept, with the columns of `savepoints state`.
+    --dry-run, or an error about a wrong table, lists the required columns. Types, nulls and
+    duplicate keys are checked first, and nothing is written if anything is wrong.
+    Then generation 1 begins at the given offsets, with a first savepoint.
 
     QUERY must be in the settings and must not have run yet. Its outputs are not written. If
     interrupted, run the command again to resume.
@@ -75,8 +75,8 @@ def command(
 
     if (offsets is None) == (until is None):
         raise UsageError(
-            "no position was given up to which the rows were computed, where the query continues",
-            hint="either --offsets JSON, or --until TIME",
+            "exactly one of --offsets and --until is required",
+            hint="pass the position up to which the rows were computed; the query continues there",
         )
     plan = seed_plan.plan(
         call.place,

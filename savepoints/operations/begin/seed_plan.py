@@ -308,7 +308,7 @@ def _steps(plan: SeedPlan) -> tuple[Step, ...]:
         Step(
             "checkpoint_written",
             f"write {given_rows} as state of batch {BATCH} to {plan.checkpoint} "
-            f"({plan.partitions} partitions, {plan.provider.rpartition('.')[2]}), to go on at "
+            f"({plan.partitions} partitions, {plan.provider.rpartition('.')[2]}), to continue at "
             f"{'; '.join(plan.positions)}",
         ),
         *new_query.last_steps(plan.generation, plan.first_savepoint, plan.forms),
