@@ -241,7 +241,7 @@ class Query:
 
         Args:
             batch: URI of files or of a Delta table; None for what Spark dropped as late.
-            since: Of that, only what batches dropped that were planned since then; None for all.
+            since: Of those, only events dropped by batches planned since then; None for all.
             input_name: The input that it belongs to; not needed for an application with only one.
             controls: How many entities are replayed as a proof; by default as the settings say.
             quarantine: Where rows go that are not events; without it, such rows are refused.

@@ -61,7 +61,7 @@ def page(
 
     Args:
         query: Only this query, what it was forked from, and its forks.
-        since: Show only savepoints, operations and events that are not older.
+        since: Show only savepoints, operations and events from then on.
         sources: Also read the current checkpoints and ask Kafka, which gives the lag, and until
             when the newest savepoint is restorable.
 

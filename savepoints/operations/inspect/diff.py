@@ -190,7 +190,7 @@ def diff(
 ) -> Diff:
     """Compare two savepoints, of one query or of two. Nothing is changed.
 
-    No JVM is needed when the content hashes of all operators are equal, and none has list state.
+    Needs no JVM if the content hashes of all operators are equal and none has list state.
 
     Args:
         before: The first one: id, prefix, tag, `latest`, `latest~2` or `@TIME`.

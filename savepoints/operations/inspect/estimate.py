@@ -83,7 +83,7 @@ def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> 
     """Estimate how long a query needs to catch up with Kafka; changes nothing.
 
     Args:
-        from_savepoint: Begin from this savepoint instead of where the query is now: id, prefix,
+        from_savepoint: Start from this savepoint instead of the present position: id, prefix,
             tag, `latest`, `latest~2` or `@TIME`.
 
     Raises:

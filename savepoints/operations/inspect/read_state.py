@@ -51,10 +51,10 @@ def read_state(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        operator: The operator; may be left out when there is one.
+        operator: The operator; not needed if there is only one.
         state_store: A store of a join as Spark lays it out, instead of its sides.
         variable: State variable of a `transformWithState`, `timers`, or side of a join, `left` or
-            `right`; may be left out when there is one.
+            `right`; not needed if there is only one.
         key: Only rows whose key has these values, by field, written as text: `{"k": "42"}`.
         where: Only rows for which this SQL expression over the columns is true.
         progress: Called with one line for each step.

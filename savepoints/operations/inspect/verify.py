@@ -117,7 +117,7 @@ def verify(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
-        depth: How deep to look.
+        depth: How thorough the check is.
         share: Read only a share of the files: `10%` for a random sample, `2/7` for the second of
             seven fixed parts. For `checksums`.
         progress: Called with one line for each step.

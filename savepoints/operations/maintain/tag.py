@@ -50,10 +50,10 @@ def plan(
     Args:
         name: Names the savepoint.
         add: Tags to give it.
-        remove: Tags to take away; those that it does not have are an error.
+        remove: Tags to remove; a tag that it does not have is an error.
         description: A new one; an empty text removes it.
         pinned: Whether retention leaves it alone.
-        move: Take tags from the savepoints that have them.
+        move: Take the tags away from savepoints that have them.
 
     Raises:
         UsageError: If nothing is asked for, if a tag cannot be one, or if one that is to be removed

@@ -63,7 +63,7 @@ def late(
 
     Args:
         query: A query that `run` started, with its program in the settings.
-        since: Only what batches dropped that were planned since then; None for all.
+        since: Only events dropped by batches that were planned since then; None for all.
 
     Raises:
         IncompatibleError: If the batch log lacks a batch, or the program's plan does not tell what

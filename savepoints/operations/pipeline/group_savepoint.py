@@ -85,10 +85,10 @@ def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("nativ
     """Plan savepoints of all queries of a pipeline; nothing is written.
 
     Args:
-        query: Name of any query of it.
-        name: What to call the group: the tag of its savepoints. Each query may have none of that
-            name, unless this was interrupted.
-        forms: `native`, which takes least time between two savepoints, or both.
+        query: Name of any query of the pipeline.
+        name: Tag of the group's savepoints. No query may have a savepoint with it yet, unless this
+            was interrupted.
+        forms: `native`, which keeps the time between two savepoints short, or both.
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.

@@ -95,19 +95,19 @@ def plan(
 ) -> PipelineRollbackPlan:
     """Plan to roll back a query and all that read its tables together; nothing is written.
 
-    The query goes to the savepoint that is named. Each query that reads from it, directly or not,
-    goes to its savepoint of that tag if it fits, else to its newest savepoint that has read nothing
-    which is taken back, and is brought from there to exactly what its tables go back to.
+    The query goes back to the named savepoint. Each query that reads from it, directly or not, goes
+    back to its savepoint with that tag if it fits, otherwise to its newest savepoint that has read
+    nothing of what is rolled back, and runs from there to exactly where its tables go back to.
 
     An interrupted rollback of the same query to the same point is resumed, with its own plan.
 
     Args:
         query: Name of the query.
         point: Id, prefix, tag, `latest`, `latest~2` or `@TIME` of a savepoint of the query.
-        every: Also those that it reads from: all queries of its pipeline; then the point is one of
-            the queries that come first, or the tag of a group.
-        exact: With `@TIME`: from the savepoints before it all queries are run on to exactly what
-            belongs to that time. Needs their programs in the settings.
+        every: All queries of its pipeline, including those that it reads from; the point is then
+            one of the first queries, or the tag of a group.
+        exact: With `@TIME`: all queries are run from the savepoints before it to exactly that time.
+            Needs their programs in the settings.
         writers: By query, what builds it, as `package.module:function`; the function takes the
             SparkSession and returns the query's `DataStreamWriter`, not started. Needed of readers
             whose savepoint has not read all that their tables go back to.

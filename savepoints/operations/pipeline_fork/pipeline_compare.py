@@ -84,7 +84,7 @@ def plan(
     Args:
         query: One of the queries that were forked together.
         name: Suffix of the forks' names.
-        until: Where what both read ends: `latest`, or a time (RFC 3339).
+        until: The end up to which both read: `latest`, or a time (RFC 3339).
         sample: How many differing rows to give of each output.
         state: Whether to compare the state as well.
 

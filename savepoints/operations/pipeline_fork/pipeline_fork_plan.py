@@ -41,7 +41,7 @@ class PipelineForkOptions:
     """What the forks are asked to be, besides their name.
 
     Attributes:
-        apps: By query, what its fork runs, as `package.module:attribute`; else what the query runs.
+        apps: By query, the program of its fork (`package.module:attribute`); by default the same.
         way: `copy`: their tables get files of their own; `clone`: they read those of the originals.
         checkpoints: Directory below which they get their checkpoints, None for that of the origin.
         check_source: Whether to ask Kafka if it still has the records that come next.
@@ -136,7 +136,7 @@ def plan(
         point: Id, prefix, tag, `latest`, `latest~2` or `@TIME` of its savepoint. Readers begin from
             theirs of that tag if it fits, else from their newest that has read nothing beyond.
         name: Suffix of the forks' names: `silver_NAME`, `gold_NAME`.
-        apps: By query, what its fork runs, as `package.module:attribute`; else what the query runs.
+        apps: By query, the program of its fork (`package.module:attribute`); by default the same.
         outputs: `copy` gives the forks files of their own, `clone` lets them read the originals'.
         checkpoints: Directory below which the forks get their checkpoints.
         check_source: Whether to ask Kafka if it still has the records that come next.

@@ -137,15 +137,15 @@ def plan(
     """Plan a reset, or refuse what cannot be done exactly; nothing is written.
 
     Args:
-        target: Where to go; a time is where Kafka was then, by the timestamps of its records. The
-            earliest is that of the archive, where the query has one.
+        target: Where to go; a time means Kafka's position then, by the timestamps of its records.
+            The earliest is that of the archive, if the query has one.
         state: Begin without state, or keep that of the newest committed batch.
         outputs: Leave them, empty them, or rewind them to a savepoint at exactly the target.
         scope: Partitions to move; the others stay where they are.
         skipped: Topics that go to their end instead of the target.
         allow_data_loss: Accept that Kafka no longer has the first records.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
-        words: The request as arguments of a command, by which a resumed one is recognised.
+        words: The request as command-line arguments, by which a repeated one is recognised.
         stopped: You have made sure that no driver runs the query; see `activity`.
 
     Raises:

@@ -339,7 +339,7 @@ def attach(
         store: The store or its URI; the one in the settings by default.
         name: What to call the query in the store; what its checkpoint is known as, its
             `queryName`, or else Spark's id.
-        checkpoint: Its checkpoint directory, found out by default.
+        checkpoint: Its checkpoint directory; found by default.
         outputs: The Delta tables that it writes, by name: a URI or `catalog.schema.table`, which
             the session resolves to its location; found out by default where the query has
             Delta's sink, a file sink, or a savepoint that has them. `{}` says that there are none.

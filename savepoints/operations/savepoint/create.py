@@ -127,19 +127,19 @@ def plan(
 
     Args:
         query: Name of the query; its current generation's checkpoint is saved.
-        checkpoint: Checkpoint of a query that this library did not start. Its name is then what
-            it was called before, `query`, or else Spark's id of it.
+        checkpoint: Checkpoint of a query that this library did not start. Its name is then the one
+            it had before, `query`, or else Spark's id.
         batch_id: A retained batch; the newest committed one by default.
         forms: `native`, `canonical` or both.
-        outputs: Delta tables by name, besides those in the settings; `{}` says that there are no
-            others. Where neither names one, those of the query's newest savepoint are meant.
+        outputs: Delta tables by name, besides those in the settings; `{}` for no others. If neither
+            names one, those of the query's newest savepoint are used.
         tags: Names to give it.
         description: For people.
-        app: Reference of the application that runs, if it is not the one in the settings.
-        savepoint_id: An id given beforehand, so that the verb that gave it can be resumed.
+        app: The application that runs, if it is not the one in the settings.
+        savepoint_id: An id chosen beforehand, so that the verb that chose it can be resumed.
         kind: Why it is taken.
-        commit_group: A consumer group of Kafka for which the offsets are committed once the
-            savepoint is there, instead of the one in the settings; it has no members.
+        commit_group: A Kafka consumer group without members, for which the offsets are committed
+            once the savepoint is taken, instead of the one in the settings.
 
     Raises:
         UsageError: If neither query nor checkpoint is given, the checkpoint has another name, or
