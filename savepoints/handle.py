@@ -145,6 +145,9 @@ class Store(root.Store):
     ) -> BoundPlan[_compare.ComparePlan, ..., Comparison]:
         """Plan to run queries to one end and compare their outputs, state and metrics.
 
+        All of them read Kafka. Forks need no settings of their own. For programs that read tables,
+        make the fork with `Query.fork_pipeline` and compare with `Query.compare_pipeline`.
+
         Args:
             queries: Their names, two or more; the first is what the others are compared with.
             until: `latest`, a time, offsets as JSON, or a savepoint.
@@ -154,7 +157,9 @@ class Store(root.Store):
             state: Also compare the state.
 
         Raises:
-            UsageError: If a query is not in the settings, or they read different topics.
+            QueryNotFoundError: If the store has no such query.
+            UsageError: If a query that is no fork is not in the settings, one reads a table, or
+                they read different topics.
         """
         plan = _compare.plan(
             self, queries, until=until, keys=keys, metrics=metrics,
@@ -394,8 +399,9 @@ class SavepointHandle:
 
         Forks need no settings of their own, since the store keeps their programs and tables; the
         origin's tells what they run. All names of one call run one program, whose `App` keeps the
-        name of the origin's; for two programs call it twice. State of a query without an `App`
-        goes into a query of its own with `restore`, a new `query_id` and an empty table.
+        name of the origin's; for two programs call it twice. `compare` of forks is for programs
+        that read Kafka; for those that read tables there is `Query.fork_pipeline`. For a query
+        without an `App`, `restore` begins a second version; it has an example.
 
         Args:
             names: Their names.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,7 +20,7 @@ from tests.samples import contents, query_id, take, unpack
 from tests.shown import read
 from tests.test_docstrings import entries
 
-EXAMPLES = (savepoints.App, savepoints.Settings)
+EXAMPLES = (savepoints.App, savepoints.Settings, savepoints.TableInput)
 HANDLES = (savepoints.Store, savepoints.Query, savepoints.SavepointHandle)
 # What a handle knows, and who is told; said once, by the handles' own docstrings.
 _COMMON = {"self", "query", "progress"}
@@ -59,6 +62,20 @@ def test_a_notebook_shows_the_plan_of_a_method(clicks: savepoints.Query) -> None
     shown = read(plan._repr_html_()).texts
     assert shown[0] == "rollback clicks"
     assert [one.what for one in plan.plan.steps] == shown[2 : 1 + 2 * len(plan.plan.steps) : 2]
+
+
+def test_the_settings_of_the_docstring_can_be_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shown,) = re.findall(
+        r"```toml\n(.*?)```", inspect.getdoc(savepoints.Settings) or "", re.DOTALL
+    )
+    (tmp_path / "savepoints.toml").write_text(shown)
+    monkeypatch.chdir(tmp_path)
+
+    found = savepoints.Settings.load()
+
+    assert found.queries["totals"].outputs == {"totals": "s3://lake/tables/totals"}
 
 
 def methods() -> list[ParameterSet]:
@@ -121,6 +138,20 @@ def test_what_was_done_is_printed_a_line_for_each_field(
     assert {f"  checkpoint: {target}", "  batch_id: 1", "  outputs: totals=4"} <= set(lines)
     assert str(clicks.latest).startswith(f"Savepoint\n  id: {clicks.latest.id}\n  query: clicks\n")
     assert max(len(line) for line in str(clicks.latest).splitlines()) <= 130
+
+
+def test_a_second_query_begins_from_the_state_of_the_first(
+    clicks: savepoints.Query, on_local: Location
+) -> None:
+    before, own = clicks.store.savepoint("latest~1"), str(uuid.uuid4())
+
+    done = before.restore(str(on_local / "second"), query_id=own).execute()
+
+    made = clicks.store.create(checkpoint=done.checkpoint, query="clicks_v2", forms=["native"])
+    taken = made.execute()
+    assert (taken.query_id, taken.cut.batch_id, taken.query) == (own, 1, "clicks_v2")
+    assert clicks.latest.cut.batch_id == 3
+    assert clicks.store.query("clicks_v2").latest.id == taken.id
 
 
 def test_the_handle_of_a_savepoint_stays_that_one(clicks: savepoints.Query) -> None:

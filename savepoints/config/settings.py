@@ -311,7 +311,23 @@ class QuerySettings(_Section):
 
 
 class Settings(BaseSettings):
-    """All settings.
+    """All settings: from `savepoints.toml`, from `SAVEPOINTS_*`, or given as arguments.
+
+    `Settings.load()` reads the file in the current directory and the environment:
+
+    ```toml
+    store = "s3://bucket/savepoints"
+
+    [kafka]
+    bootstrap_servers = "broker:9092"
+
+    [queries.totals]
+    app = "totals:app"                      # module:attribute of an App
+    checkpoints = "s3://lake/checkpoints"   # …/totals/1, …/totals/2
+
+    [queries.totals.outputs]
+    totals = "s3://lake/tables/totals"
+    ```
 
     Attributes:
         store: URI of the store.

@@ -81,8 +81,23 @@ def _as_they_are(rows: DataFrame) -> DataFrame:
 class TableInput:
     """A Delta table as a source of events: what another query writes, for example.
 
-    Where the table is says `[queries.NAME.tables]` of the settings. It is read from its beginning,
+    The settings say where the table is, in `[queries.NAME.tables]`. It is read from its beginning,
     and then commit by commit.
+
+    Examples:
+        >>> orders = savepoints.TableInput(
+        ...     columns="customer_id long, amount long, at timestamp",
+        ...     entity_key="customer_id",
+        ...     event_time="at",
+        ... )
+        >>> app = savepoints.App(
+        ...     name="totals",
+        ...     inputs={"orders": orders},  # [queries.totals.tables] orders = "s3://lake/orders"
+        ...     build=lambda inputs: inputs["orders"].groupBy("customer_id").count(),
+        ...     outputs={"totals": savepoints.Output(mode="complete")},
+        ... )
+        >>> list(app.table_inputs)
+        ['orders']
 
     Attributes:
         columns: Those that the program reads, in Spark's words: `customer_id long, at timestamp`.

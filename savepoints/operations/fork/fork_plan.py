@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from savepoints.checkpoint.logs import table_position
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError, UsageError
 from savepoints.io import Location
@@ -164,9 +165,10 @@ def plan(
     command = shlex.join(["savepoints", VERB, saved.id, name, *options.words(), "--yes"])
     if (known := _known(store, name, saved, command)) is not None:
         return known
-    return plan_one(
+    made = plan_one(
         store, saved, name, options, command=command, operation_id=new_id("op", utc_now())
     )
+    return replace(made, warnings=(*made.warnings, *_incomparable(saved, name)))
 
 
 def plan_one(
@@ -315,6 +317,19 @@ def what_of(one: Isolation) -> str:
     if one.way == "clone":
         return f"make {one.uri} a shallow clone of {version}"
     return f"copy {version} to {one.uri}: {count_text(one.files, 'file')}, {bytes_text(one.bytes)}"
+
+
+def _incomparable(saved: Savepoint, name: str) -> list[str]:
+    """Tell what `compare` will refuse, before the fork is made."""
+    if not any(table_position.parse(one) for one in saved.cut.offsets):
+        return []
+    return [
+        (
+            f"{saved.query} reads a table, so compare of {name} will be refused; for versions that "
+            f"can be compared: savepoints pipeline fork {saved.query} {saved.id} NAME, then "
+            f"savepoints pipeline compare {saved.query} NAME"
+        )
+    ]
 
 
 def _consequences(outputs: tuple[Isolation, ...]) -> list[str]:

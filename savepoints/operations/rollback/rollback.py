@@ -119,7 +119,16 @@ def plan(
     accept_unreplayable: bool = False,
     stopped: bool = False,
 ) -> RollbackPlan:
-    """Find out what a rollback would do and refuse what it could not do exactly; writes nothing.
+    """Plan to take state, offsets and outputs back to a point, in a new checkpoint.
+
+    Whatever could not be done exactly is refused, and nothing is written before the plan is
+    executed. `savepoints run` then starts the new checkpoint; a driver that you start needs to be
+    told:
+
+    ```python
+    done = store.query("clicks").rollback("before-release", to="s3://bucket/ck/clicks/2").execute()
+    ...writeStream.option("checkpointLocation", done.checkpoint)
+    ```
 
     An interrupted rollback of the same query to the same point is resumed, with its own plan.
 

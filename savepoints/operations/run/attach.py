@@ -322,8 +322,9 @@ def attach(
 ) -> Attached:
     """Take savepoints of a running query on a schedule, in a thread of this driver.
 
-    A savepoint that fails never stops or slows the query: it is in the log and in the store's
-    events. Savepoints stop when the query ends.
+    The store is made if there is none at that place; the bucket must exist. A savepoint that fails
+    never stops or slows the query: it is in the log and in the store's events. Savepoints stop when
+    the query ends.
 
     ```python
     query = orders.writeStream...start()

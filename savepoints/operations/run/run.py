@@ -45,7 +45,7 @@ def run(
     source each, and stops exactly there. Where nothing is left to do Spark is not even started.
 
     Args:
-        query: Its name in the settings.
+        query: Its name in the settings, or that of a fork, which needs no settings of its own.
         app: An application to run instead of the one in the settings, such as a fixed version.
         every: Interval or cron expression of periodic savepoints, instead of the one in the
             settings.
@@ -71,8 +71,8 @@ def run(
         committed yet.
 
     Raises:
-        UsageError: If the query is not in the settings, the application has another name, or the
-            end cannot be reached.
+        UsageError: If a query that is no fork is not in the settings, the application has another
+            name, or the end cannot be reached.
         QueryRunningError: If it runs already.
         LockedError: If another verb has the query.
         UnfinishedOperationError: If an operation on it was interrupted.

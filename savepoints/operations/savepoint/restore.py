@@ -128,7 +128,24 @@ def plan(
     accept_unreplayable: bool = False,
     asked: bool = True,
 ) -> RestorePlan:
-    """Say what would be restored where; nothing is written.
+    """Plan a new checkpoint with the state and offsets of a savepoint.
+
+    The query, its outputs and its present checkpoint stay as they are. Start a driver on the new
+    one with `.option("checkpointLocation", restored.checkpoint)`. With a `query_id` of its own it
+    is a second query beside the first, to try other code on the same state:
+
+    ```python
+    before = store.savepoint("before-release", query="clicks")
+    plan = before.restore("s3://bucket/checkpoints/clicks_v2/1", query_id=str(uuid.uuid4()))
+    restored = plan.execute()
+    # Your driver, with the new code: .queryName("clicks_v2"), a table of its own that is empty, and
+    # .option("checkpointLocation", restored.checkpoint); attach to it, or create a savepoint:
+    store.create(checkpoint=restored.checkpoint, query="clicks_v2").execute()
+    print(store.savepoint("latest", query="clicks").diff(store.query("clicks_v2").latest.id))
+    ```
+
+    The empty table gets what the second query writes from then on: whole with output mode
+    `complete`, else the rows that change.
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
@@ -139,7 +156,8 @@ def plan(
         provider: State store provider; by default as it was.
         sources: Where each source of the program continues, one text each: `keep:0`, `new`, or a
             position as Spark's JSON. See `savepoints.checkpoint.logs.source_positions`.
-        query_id: Spark's id of the new query, for a query of its own; as it was by default.
+        query_id: Spark's id of the new query, such as `str(uuid.uuid4())`, for a query of its own;
+            by default that of the savepoint, which goes on in the same tables.
         owner: The operation that this restore is a part of.
         even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.

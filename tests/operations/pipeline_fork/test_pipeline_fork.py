@@ -21,6 +21,8 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.operations.fork import fork_plan
+from savepoints.operations.fork.fork_plan import ForkOptions
 from savepoints.operations.pipeline_fork import pipeline_fork, pipeline_fork_plan
 from savepoints.operations.pipeline_fork.pipeline_fork_plan import PipelineForkPlan
 from savepoints.outputs.fork import isolated_copy
@@ -239,6 +241,17 @@ def test_what_is_wrong_is_refused_before_anything_is_done(line: Line, case: str)
         plan(line, **given)
 
     assert line.store.queries() == ["bronze", "gold", "silver"]
+
+
+def test_a_fork_of_a_reader_says_how_to_make_one_that_can_be_compared(line: Line) -> None:
+    def warnings(query: str) -> str:
+        saved = line.store.catalog.find("before", query=query)
+        options = ForkOptions(check_source=False)
+        return "\n".join(fork_plan.plan(line.configured_store, saved.id, "fix", options).warnings)
+
+    silver = line.store.catalog.find("before", query="silver")
+    assert f"savepoints pipeline fork silver {silver.id} NAME" in warnings("silver")
+    assert "compare" not in warnings("bronze")
 
 
 def test_a_name_that_is_taken_is_refused(line: Line) -> None:
