@@ -181,7 +181,7 @@ class Cost:
 
     Attributes:
         pin_seconds: Copying the files of the cut.
-        checksum_seconds: Reading what was copied to hash it.
+        checksum_seconds: Reading and hashing the copied files.
         export_seconds: Writing canonical rows, 0 without them.
         objects_copied: Files that were copied.
         bytes_copied: Their bytes.
@@ -240,7 +240,7 @@ class Labels:
     Attributes:
         query: Name of its query, which `rename` changes.
         tags: Names that people gave it.
-        description: For people.
+        description: Free text.
         pinned: Retention leaves it alone.
         state: `broken` when `verify` found it damaged, `expired` while it is being removed.
         state_reason: Why it is not `complete`.
@@ -260,7 +260,7 @@ class Edit:
 
     Attributes:
         by: Who did it: user, host and process.
-        reason: Why, in their words.
+        reason: Reason for the edit, as free text.
         operator_id: Operator whose rows were changed.
         variable: State variable of a `transformWithState`, None for other operators.
         where: SQL that chose the rows; None for all.
@@ -288,7 +288,7 @@ class Savepoint(Result):
     Attributes:
         id: `sp-…`, sorts by time.
         query: Name of the query.
-        query_id: Spark's id of it.
+        query_id: Spark's id of the query.
         generation: Number of the generation that it was taken from.
         cut: The batch and what belongs to it.
         created_at: When it was taken, by the clock of the store.
@@ -306,7 +306,7 @@ class Savepoint(Result):
             deleted and recreated has a different one.
         edit: What was changed by hand; None for one that was taken from a checkpoint.
         tags: Names that people gave it.
-        description: For people.
+        description: Free text.
         pinned: Retention leaves it alone.
         kind: Why it was taken.
         rows_missing: Why its rows could not be written, so that it is native only for now.

@@ -31,9 +31,9 @@ class Effective:
 
     Attributes:
         key: Its path; parts with a dot are quoted, as in TOML.
-        value: As JSON has it; `***` for a secret.
-        origin: Where it comes from: `flag --store`, `environment SAVEPOINTS_STORE`,
-            `savepoints.toml [profiles.prod]`, `default`.
+        value: The value as JSON; `***` for a secret.
+        origin: Its source: `flag --store`, `environment SAVEPOINTS_STORE`, `savepoints.toml
+            [profiles.prod]`, `default`.
     """
 
     key: str

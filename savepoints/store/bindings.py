@@ -42,7 +42,8 @@ class Binding:
     Attributes:
         query: Name of the query.
         generation: The number of the generation.
-        bound: The table `[queries.NAME]` as it was, or would be, written, as JSON values.
+        bound: The table `[queries.NAME]` of that generation, written in the settings or not, as
+            JSON values.
         instead_of: Values of the settings when it was written that those of `bound` replace, each
             for as long as the settings still have it. Empty for a query that the settings did not
             name: then all of `bound` applies until they do.

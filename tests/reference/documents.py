@@ -93,12 +93,15 @@ def planned(plan: type, when: str = "When nothing was done") -> Document:
 
 _LISTED = {
     "savepoints": (list[Savepoint], "The newest first."),
-    "rolled_back": (list[str], "Ids of those that `latest` and times do not mean."),
+    "rolled_back": (
+        list[str],
+        "Ids of savepoints that `latest` and times skip.",
+    ),
 }
 _GROUP = Document({"group": (Group, "The savepoints and how they fit together.")})
-_SAVEPOINT = Document({"savepoint": (Savepoint, "As it is now.")})
+_SAVEPOINT = Document({"savepoint": (Savepoint, "The savepoint.")})
 _PAUSE = Document({"pause": (PauseState, "How it is now.")})
-_OPERATION = Document({"operation": (Operation, "As the journal has it.")})
+_OPERATION = Document({"operation": (Operation, "The operation, as in the journal.")})
 _STATE = {
     "savepoint": (str, "Id of the savepoint."),
     "query": (str, "Name of its query."),
@@ -136,7 +139,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     "show": (
         Document(
             {
-                "savepoint": (Savepoint, "As it is now."),
+                "savepoint": (Savepoint, "The savepoint."),
                 "availability": (
                     Availability | None,
                     "Whether it is restorable; null when Kafka was not asked.",
@@ -148,7 +151,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
             }
         ),
     ),
-    "estimate": (Document({"estimate": (Estimate, "The figures and what they rest on.")}),),
+    "estimate": (Document({"estimate": (Estimate, "The figures, and what they are based on.")}),),
     "page": (Document({"path": (str, "As it was given."), "bytes": (int, "Of the file.")}),),
     "ui": (Document({"url": (str, "Where it is served.")}, "Once it listens"),),
     "lineage": (Document({"lineage": (Lineage, "Generations and savepoints.")}),),
@@ -157,7 +160,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
     "pipeline verify": (_GROUP,),
     "pipeline list": (Document({"groups": (list[Group], "The newest first.")}),),
     "pipeline copy": (
-        Document({"copied": (list[Copied], "What was copied, a savepoint each.")}),
+        Document({"copied": (list[Copied], "What was copied, by savepoint.")}),
         planned(GroupCopyPlan),
     ),
     "pipeline rollback": (
@@ -235,7 +238,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document(
             {
                 "merged": (Merged | None, "What was done; null with `--downstream plan`."),
-                "downstream": (list[Cascaded], "What of each reader changes or has changed."),
+                "downstream": (list[Cascaded], "What changes, or has changed, in each reader."),
             }
         ),
         planned(MergePlan),
@@ -310,13 +313,13 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
             {
                 "file": (str, "The file that was written."),
                 "to_fill_in": (int, "Places in it that are marked."),
-                "found": (CheckpointFacts, "What the checkpoint says."),
+                "found": (CheckpointFacts, "What the checkpoint shows."),
             }
         ),
         Document(
             {
                 "store": (str, "The store's URI."),
-                "made": (bool, "False where there was one."),
+                "made": (bool, "Whether the store was created; false if it existed."),
             }
         ),
     ),

@@ -24,7 +24,7 @@ class Reason:
         verdict: The verdict that follows from it.
         place: What it is about, such as `value column max`.
         text: What was found and what that means.
-        hint: What to do; empty for nothing.
+        hint: What to do; empty if nothing.
     """
 
     verdict: UpgradeVerdict
@@ -38,7 +38,7 @@ class Dropped:
     """State that a program has no place for.
 
     Attributes:
-        what: Such as `column max of operator 0 (stateStoreSave)`.
+        what: The state, such as `column max of operator 0 (stateStoreSave)`.
         families: The stores and column families; none for a column.
         rows: How many rows of state; None for a column, or where they were not counted.
     """

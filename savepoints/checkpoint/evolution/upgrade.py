@@ -28,7 +28,7 @@ class OperatorVerdict:
         name: Spark's name of it.
         verdict: The worst of the reasons.
         reasons: What was found.
-        rows: State rows that the savepoint has of it; None when it is new, or has no rows counted.
+        rows: Its state rows in the savepoint; None when it is new, or where they were not counted.
         dropped: Columns, variables and so on whose state is dropped.
     """
 
@@ -50,7 +50,7 @@ class Upgrade(Result):
         app: The program.
         verdict: The worst of all.
         operators: By operator; those that are gone come last.
-        sources: What was found of the sources.
+        sources: Findings about the sources.
         notes: Further remarks for people.
     """
 

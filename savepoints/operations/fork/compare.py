@@ -79,7 +79,7 @@ class ComparePlan(Plan):
         ends: Where all of them end: next-to-read offset by topic and partition.
         max_offsets_per_trigger: Most records of a source in one batch, for all of them.
         same_batches: Whether their batches will have the same boundaries.
-        keys: By output, the columns that identify a row, where the program does not say it.
+        keys: By output, the columns that identify a row, where the program does not declare them.
         metrics: By name, SQL over the outputs, besides the metrics of the settings.
         sample: How many rows of each difference to give.
         state: Whether the state is compared.

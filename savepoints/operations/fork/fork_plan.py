@@ -83,7 +83,7 @@ class ForkPlan(GenerationPlan):
         form: The form that the state is restored from.
         batch_id: The fork continues with the batch after this one.
         outputs: The tables that are made for it.
-        binding: Its program, and the tables and topics of that.
+        binding: Its program with tables and topics.
         finished: The same fork exists already; nothing will be done.
     """
 

@@ -33,7 +33,7 @@ class Check:
     Attributes:
         name: The check.
         passed: Whether this check lets the fork take over.
-        found: What was seen, for people.
+        found: What was found, in words.
     """
 
     name: str

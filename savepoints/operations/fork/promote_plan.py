@@ -36,7 +36,7 @@ class PromotePlan(Plan):
         fork_app: The program that takes over.
         checks: Whether the checks have to pass.
         command: How to do it again as a command line, which also finishes it after a crash.
-        bases: What the plan was made from, by query; they may run on and take savepoints.
+        bases: What the plan was made from, by query; the queries may continue and take savepoints.
         begun: The interrupted promotion that is finished; None for a new one.
     """
 

@@ -52,9 +52,9 @@ class Variant:
         batch_id: Its batch.
         watermark_ms: Its watermark.
         state_rows: Rows of all its state, None when it was not saved in the canonical form.
-        state_bytes: Bytes of all keys and values, likewise.
+        state_bytes: Bytes of all keys and values, None like `state_rows`.
         metrics: By name, their values; None where SQL gives null.
-        cost: What running it took; None when nothing was run.
+        cost: The cost of running it; None when nothing was run.
     """
 
     query: str
@@ -120,7 +120,7 @@ class StateDifference:
             number is unknown.
         share: The same as a fraction of the state rows of the query that has more; None likewise.
         equal: Whether no operator and no row differs.
-        diff: What `diff` says of the two savepoints.
+        diff: The result of `diff` on the two savepoints.
     """
 
     rows: int | None
@@ -150,7 +150,7 @@ class QueryPair:
         state: How the state differs, None when it was not compared.
         metrics: The metrics of both.
         seconds_ratio: How many times as long the other query ran, None when one did not run.
-        verdict: Of this pair.
+        verdict: The verdict on this pair.
         reasons: What differs, in words, each with its threshold.
     """
 

@@ -21,8 +21,8 @@ class InputRate:
     """How many records arrive per second.
 
     Attributes:
-        lowest_records_per_second: The lowest of what was counted.
-        highest_records_per_second: The highest.
+        lowest_records_per_second: The lowest rate that was counted.
+        highest_records_per_second: The highest rate that was counted.
         basis: What was counted, in words.
     """
 

@@ -79,8 +79,8 @@ class OperatorChange:
     """An operator that only one of the savepoints has.
 
     Attributes:
-        operator_id: Spark's number of it.
-        operator_name: Spark's name of it.
+        operator_id: Spark's number of the operator.
+        operator_name: Spark's name of the operator.
     """
 
     operator_id: int

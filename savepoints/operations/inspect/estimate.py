@@ -39,7 +39,7 @@ class Estimate(Result):
         measured_at: When Kafka was asked.
         topics: The topics that it reads.
         backlog_records: Offsets between its position and Kafka's end.
-        backlog_bytes: Their bytes, by the average record; None when none was read.
+        backlog_bytes: Bytes of the backlog, by the average record; None when no record was read.
         record_bytes: Average bytes of a record: key, value and headers, uncompressed.
         records_sampled: Number of records in the sample.
         throughput: How fast the query reads; None when no run was measured.
@@ -49,10 +49,10 @@ class Estimate(Result):
         reason: Why, in words.
         shortest_seconds: Time to catch up by the better figures; None if it never will, or if that
             is unknown.
-        longest_seconds: By the worse figures, likewise.
+        longest_seconds: The same by the worse figures.
         start_until: When Kafka may remove the first record of the backlog; None if there is no
             limit, or it is unknown.
-        start_basis: Where that comes from, or why there is none.
+        start_basis: What `start_until` is based on, or why there is none.
         retention_ends_first: Whether Kafka removes records before they are read, by the worse
             figures; None if unknown.
         findings: Further remarks for people.

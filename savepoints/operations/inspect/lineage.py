@@ -82,8 +82,8 @@ class Lineage(Result):
     """Generations and savepoints with their relations, oldest first.
 
     Attributes:
-        nodes: Each once.
-        edges: From what was earlier to what is later.
+        nodes: The generations and savepoints, each once.
+        edges: The relations, from the earlier to the later node.
     """
 
     nodes: tuple[Node, ...]

@@ -58,9 +58,8 @@ class SourcePlace:
         position: Next to read, as Spark's JSON text; null before it has begun.
         table_id: Of a Delta source, Delta's own id of the table that it reads.
         partitions: Of a Kafka source, each partition.
-        lag: Of a Kafka source, the lag of all partitions; null when that of one is not known.
-        problem: Why nothing is known of what Kafka has; empty when it answered, and for other
-            sources.
+        lag: For a Kafka source, the lag of all partitions; null if that of any is unknown.
+        problem: Why Kafka's side is unknown; empty if Kafka answered, and for other sources.
     """
 
     number: int

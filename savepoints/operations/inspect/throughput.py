@@ -21,8 +21,8 @@ class Throughput:
 
     Attributes:
         runs: Past runs that were measured.
-        lowest_records_per_second: Of the slowest of them.
-        highest_records_per_second: Of the fastest.
+        lowest_records_per_second: Rate of the slowest run.
+        highest_records_per_second: Rate of the fastest run.
         at_least: These runs also waited for input, so that the query may be faster than this.
         basis: What was measured, in words.
     """

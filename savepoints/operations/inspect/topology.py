@@ -62,7 +62,7 @@ class Topology(Result):
 
     Attributes:
         query: Its name; null when the store does not know the checkpoint.
-        query_id: Spark's id of it.
+        query_id: Spark's id of the query.
         checkpoint: URI of the checkpoint that was read.
         generation: The generation of that checkpoint; null like `query`.
         generation_status: `current` is the one that `run` starts; null like `query`.

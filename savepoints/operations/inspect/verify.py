@@ -66,7 +66,7 @@ class Report(Result):
         files: Files that were checked.
         bytes_read: Bytes that were read and hashed.
         operators: Operators whose rows and content hash were compared.
-        rows: Their rows; None where there is no canonical form, or nobody counted them.
+        rows: Their rows; None where there is no canonical form, or where they were not counted.
         outputs: Until when the pinned versions of its outputs can be read.
         seconds: How long it took.
         findings: Empty when all is well.

@@ -42,14 +42,14 @@ class ExpiryDecision:
     Attributes:
         savepoint_id: The savepoint.
         query: Name of its query.
-        query_id: Spark's id of it.
+        query_id: Spark's id of the query.
         generation: The generation that it is of.
         batch_id: The batch of its cut.
-        created_at: When it was taken; the order goes by this.
+        created_at: When it was taken; savepoints are ordered by it.
         state: `expired` when an earlier removal was interrupted.
         kept: Whether it stays.
         reasons: Why it stays, or a remark.
-        bytes: What its own files have; 0 when it stays.
+        bytes: Bytes of the files that only it has; 0 when it stays.
     """
 
     savepoint_id: str
@@ -69,7 +69,7 @@ class ExpirePlan(Plan):
     """What `expire` is going to do.
 
     Attributes:
-        policies: What is kept of each query.
+        policies: The retention policy of each query.
         savepoints: All that were considered, newest first.
         shared_files: Shared files that nothing will need any more.
         shared_bytes: Their bytes.

@@ -32,7 +32,7 @@ class Source:
     Attributes:
         kind: `kafka`, `delta`, `files`, or `unknown`.
         topics: Partitions of each Kafka topic.
-        position: As the offset log has it, None before it has begun.
+        position: Its position in the offset log, None before it has begun.
     """
 
     kind: str
@@ -46,11 +46,12 @@ class CheckpointFacts:
 
     Attributes:
         checkpoint: Its URI.
-        query: What to call the query.
-        query_id: Spark's id of it.
+        query: Name for the query.
+        query_id: Spark's id of the query.
         first_batch: The oldest batch that Spark still keeps.
         last_batch: The newest one.
-        seconds_per_batch: Between two of the newest, on average; None when there is only one.
+        seconds_per_batch: Average time between the newest batches; None when there is only one
+            batch.
         operators: Its stateful operators, from the sink.
         provider: Class of the state store provider.
         partitions: State partitions, None if not recorded.

@@ -36,12 +36,12 @@ class Orphan:
         kind: `savepoint` is a whole one or one whose removal was interrupted, `directory` the
             remains of one, `shared` are files that savepoints could share, `mounted` and `scratch`
             temporary files, `sign` that of a reader that is gone.
-        action: What is to be done; `finish` an interrupted removal.
+        action: What to do with it; `finish` means an interrupted removal.
         why: Why, for people.
         query_id: Spark's id of the query it belongs to, None when it belongs to none or if that is
             not known.
         files: Its files with their sizes.
-        bytes: Bytes of all of them.
+        bytes: Their total size.
     """
 
     place: str

@@ -29,9 +29,9 @@ class RebuildPlan(Plan):
     """How the catalog is going to be rebuilt.
 
     Attributes:
-        operation_id: Names where the damaged table is kept.
+        operation_id: Id of the operation; names the place of the damaged table.
         added: Savepoints without a row.
-        changed: Savepoints whose row says something else.
+        changed: Savepoints whose row differs from the manifest.
         removed: Rows whose savepoint has no manifest any more.
         kept: Rows whose manifest is damaged, which stay as they are.
         lost: Directories with a damaged manifest and no row to go by.
@@ -59,7 +59,7 @@ class Rebuilt(Result):
     Attributes:
         savepoints: Rows that the catalog has now.
         added: Savepoints that had no row.
-        changed: Savepoints whose row said something else.
+        changed: Savepoints whose row differed from the manifest.
         removed: Rows whose savepoint had no manifest any more.
         kept: Rows whose manifest is damaged, which stay as they are.
         lost: Directories with a damaged manifest and no row to go by.

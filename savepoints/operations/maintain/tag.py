@@ -21,8 +21,8 @@ class TagPlan(Plan):
         savepoint_id: Id of the savepoint.
         add: Tags to give it.
         remove: Tags to take away.
-        description: A new one, None to leave it.
-        pinned: Whether retention is to leave it alone, None to leave that as it is.
+        description: A new description; None for no change.
+        pinned: Whether retention is to leave it alone; None for no change.
         taken_from: Savepoints that lose a tag, by tag.
     """
 

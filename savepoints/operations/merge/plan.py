@@ -36,7 +36,7 @@ class MergingPlan(TransitionPlan):
     """How a query continues with late events merged.
 
     Attributes:
-        facts: What the ledger will say of the batch.
+        facts: The facts about the batch that the ledger will have.
         batch_id: The last batch of the generation that ends.
         place: Where the results of the replay are.
         replayed_batch: Number of the last batch of the replay's own checkpoint.
@@ -79,13 +79,13 @@ class AppendingPlan(JournalledPlan):
 
     Attributes:
         operation_id: Its name in the journal, in the ledger, and in the headers of the records.
-        facts: What the ledger will say of the batch.
+        facts: The facts about the batch that the ledger will have.
         generation: The generation that runs.
         batch_id: Its newest batch.
         offsets: Its position there, as Spark's JSON.
         descent: The generations from which it descends, as the ledger has them.
         topic: The topic.
-        since: Where it ended before, as Spark's JSON.
+        since: The topic's end before, as Spark's JSON.
         place: Where the events are kept until it is done.
     """
 
@@ -110,7 +110,8 @@ class MergePlan(Plan, MergeCounts):
         batch: URI of the batch.
         content_hash: Of its events, whatever their order.
         set_aside: Rows of the batch that are not events.
-        quarantine: Where they go; None when there are none, or they refuse the batch.
+        quarantine: Where they are written; None when there are none, or when they make the merge
+            fail.
         until: Only events of the batch from before it are merged; None for all.
         left_out: Rows of the batch that are left out for that; they are not recorded as merged.
         bases: The savepoints that the entities are replayed from.
@@ -124,7 +125,7 @@ class MergePlan(Plan, MergeCounts):
         outputs: Tables that are corrected.
         generation: The generation that ends.
         merged_by: Id of the merge that has merged just these events; nothing will be done then.
-        begun: A merge that was interrupted; it is finished as it was begun.
+        begun: The interrupted merge that this finishes, as it was begun; None for a new one.
     """
 
     command: str

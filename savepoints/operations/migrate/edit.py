@@ -52,13 +52,13 @@ class EditPlan(Plan):
         assignments: What is set, as `field = SQL`.
         delete: Whether the rows are removed.
         function: Name of the function that changes them, None for SQL.
-        reason: Why, for people.
+        reason: Reason for the edit, as free text.
         rows: All rows of the state.
-        rows_chosen: Those that are chosen.
-        rows_changed: Those of them that get another value; 0 when they are removed.
-        content_hash: Of the chosen rows and of what they become; the execution has to arrive at it,
-            too.
-        sample: The first of them, before and after.
+        rows_chosen: Rows that the condition selects.
+        rows_changed: Selected rows whose value changes; 0 when they are removed.
+        content_hash: Hash of the selected rows and their new values; the execution must get the
+            same.
+        sample: The first selected rows, before and after.
     """
 
     savepoint_id: str

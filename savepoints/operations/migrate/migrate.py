@@ -38,7 +38,7 @@ class MigrationPlan(RestorePlan):
 
     Attributes:
         app: The program that the checkpoint is for.
-        upgrade: What becomes of each operator.
+        upgrade: What happens to each operator.
     """
 
     app: str

@@ -65,7 +65,7 @@ class Group(Result):
     Attributes:
         tag: The tag.
         savepoints: One of each query, in the order in which they were taken.
-        reads: Which of them has read how much of another's table.
+        reads: How much each has read of another's table.
         missing: Queries of the pipeline without a savepoint of the tag.
     """
 
@@ -93,7 +93,7 @@ def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("nativ
     Raises:
         QueryNotFoundError: If the store has no query of that name.
         NotAlignedError: If it cannot be known who reads whom, or queries read each other in a
-            circle.
+            cycle.
     """
     found = pipeline(store, query)
     if obstacles := [one for one in found.findings if one.kind in NO_ORDER]:

@@ -54,7 +54,7 @@ class PipelineSource:
 
     Attributes:
         number: Of the source, in the order of the offset log.
-        kind: By the form of its position; `unknown` for every other kind.
+        kind: Its kind, by the form of its position; `unknown` for others.
         topics: Of a Kafka source, the topics it has positions of.
         position: Of a Delta source, how far it has read its table.
     """
@@ -72,7 +72,7 @@ class PipelineQuery:
     Attributes:
         name: Its name.
         generation: Its current generation.
-        checkpoint: URI of that one's checkpoint.
+        checkpoint: URI of that generation's checkpoint.
         batch_id: Its newest committed batch; null before the first, or when it cannot be read.
         sources: What it reads after that batch, without sources that have no position yet.
         outputs: The outputs that settings or its newest savepoint name.
@@ -127,8 +127,8 @@ class ExternalInput:
 
     Attributes:
         kind: `table`, `topic`, `files` (a source of files), or `unknown` (another source).
-        name: Of a topic, its name; of a table, its URI or, where that is not known, its id; of
-            others, which source of which query it is.
+        name: For a topic, its name; for a table, its URI, or its id if that is unknown; for others,
+            the query and the number of the source.
         readers: Names of the queries that read it.
     """
 
@@ -142,11 +142,12 @@ class PipelineFinding:
     """A finding about a pipeline.
 
     Attributes:
-        kind: `cycle`: queries read each other in a circle; `shared_table`: several write one table;
-            `copied_table`: several tables have one id; `replaced_table`: another table is where the
-            one was that is read; `beyond_table`: a position lies beyond the end of its table;
-            `no_outputs`: no output is known; `unreadable_checkpoint`, `no_batch` and `no_position`:
-            what a query reads is not known; `unreadable_table`: an output cannot be read.
+        kind: `cycle`: queries read each other in a cycle; `shared_table`: several write one table;
+            `copied_table`: several tables have one id; `replaced_table`: a different table has
+            taken the place of the one that is read; `beyond_table`: a position lies beyond the end
+            of its table; `no_outputs`: no output is known; `unreadable_checkpoint`, `no_batch` and
+            `no_position`: what a query reads is not known; `unreadable_table`: an output cannot be
+            read.
         queries: Names of the queries concerned, sorted; of a cycle, those on it.
         what: A sentence for a person.
     """
@@ -167,7 +168,7 @@ class Pipeline(Result):
         inputs: What it reads from outside.
         upstream: Names of the queries whose rows reach this one, directly or not, in the order of
             `queries`; also itself when it is on a cycle.
-        downstream: Names of the queries that its rows reach, likewise.
+        downstream: Names of the queries that its rows reach, directly or not.
         findings: What is unknown, or wrong.
     """
 

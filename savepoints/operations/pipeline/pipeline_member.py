@@ -15,7 +15,8 @@ class PipelineMember:
     Attributes:
         rollback: The plan for this one alone.
         reads: The tables it reads that go back, too.
-        writer: What builds it, as `package.module:function`; null where nothing has to be read.
+        writer: The function that builds its stream writer, `package.module:function`; null if
+            nothing has to be read.
         ends: Where it is run on to from there, as Spark's JSON, in what does not go back: an object
             of offsets or a list of positions in tables; null to stay.
     """

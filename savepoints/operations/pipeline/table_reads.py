@@ -31,7 +31,7 @@ class TableRead:
         output: Name of the output.
         table_uri: Where the table is.
         table_id: Delta's own id of it.
-        position: Where the source continues by the reader's savepoint, as Spark's JSON.
+        position: The source's position in the reader's savepoint, as Spark's JSON.
         version: The version that the writer's savepoint holds, up to which the reader has to read.
         behind: Versions with rows that it has not read of these.
     """

@@ -23,7 +23,7 @@ class JournalledPlan(Plan):
 
     Attributes:
         command: How to do it again as a command line, which also finishes it after a crash.
-        operation_id: Its name in the journal and in what it writes.
+        operation_id: Id of the operation, as in the journal and in what it writes.
         resumed: The plan was begun before and is continued.
     """
 

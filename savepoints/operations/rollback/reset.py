@@ -82,9 +82,9 @@ class ResetPlan(TransitionPlan):
 
     Attributes:
         state: Whether the new generation begins without state or with the present one.
-        moves: Where each partition goes.
+        moves: The move of each partition.
         sources: Directory below `sources/` and position of each source, as Spark's JSON.
-        asked: What was requested, to tell a repeated request from a new one.
+        asked: The request, to tell a repeated one from a new one.
     """
 
     asked: str = ""

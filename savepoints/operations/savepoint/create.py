@@ -81,7 +81,7 @@ class CreatePlan(Plan):
         files: Files of the cut at planning time.
         files_bytes: Their bytes.
         tags: Names to give it.
-        description: For people.
+        description: Free text.
         parent: The savepoint before it, None for the first.
         application: Reference of the application, if known.
         code_version: Version of its code, from `SAVEPOINTS_CODE_VERSION`.
@@ -134,7 +134,7 @@ def plan(
         outputs: Delta tables by name, besides those in the settings; `{}` for no others. If neither
             names one, those of the query's newest savepoint are used.
         tags: Names to give it.
-        description: For people.
+        description: Free text.
         app: The application that runs, if it is not the one in the settings.
         savepoint_id: An id chosen beforehand, so that the verb that chose it can be resumed.
         kind: Why it is taken.

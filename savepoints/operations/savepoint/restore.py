@@ -46,10 +46,10 @@ class RestorePlan(Plan):
         batch_id: The restored query continues with the batch after this one.
         partitions: Number of state partitions, None without state.
         provider: Class of the state store provider.
-        conf: What the offset log of the new checkpoint says differently.
+        conf: Settings that differ in the offset log of the new checkpoint.
         files: Files to copy.
         files_bytes: Their bytes.
-        rows: State rows to write, 0 for the native form; None where nobody has counted them.
+        rows: State rows to write, 0 for the native form; None where they were not counted.
         owner: Marks the target as this restore's, so that it can continue after a crash.
         sources: Where each source of the program continues (see
             `savepoints.checkpoint.logs.source_positions`); None to continue as it was.

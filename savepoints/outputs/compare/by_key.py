@@ -35,8 +35,8 @@ class ColumnChange:
         measured: Rows in which the change has a size: not those where one value is null, NaN or
             infinite.
         sum: Sum of the absolute differences, None when none was measured.
-        mean: Their mean, likewise.
-        max: The largest, likewise.
+        mean: Mean of the absolute differences, None like `sum`.
+        max: The largest absolute difference, None like `sum`.
     """
 
     column: str
@@ -65,7 +65,7 @@ class OutputDifference:
         changed: Rows of one key that differ in another column.
         changes: The columns that differ, the most frequent first.
         columns_added: Columns that only the second one has; their values are not compared.
-        columns_dropped: Columns that only the first one has; likewise.
+        columns_dropped: Columns that only the first one has; their values are not compared.
         types: Columns whose types differ. Numbers of two types are compared as numbers, the rest
             as JSON.
         sample: The first rows of each difference, in the order of their keys.

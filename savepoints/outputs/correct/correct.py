@@ -41,7 +41,7 @@ class Correction:
     """What will be corrected in one table.
 
     Attributes:
-        live: The table as it is, and which of its rows are the query's.
+        live: The live table, and which of its rows are the query's.
         mode: How the query writes it.
         key: Columns that identify a row, for `upsert`.
         entity: Column with the entity that a row is about; None when all rows are replaced.

@@ -31,7 +31,7 @@ def write(
     """Replace them.
 
     Args:
-        live: The table as it is, and which of its rows are the query's.
+        live: The live table, and which of its rows are the query's.
         replayed: The program's columns and `replay_slice`: all that the replay wrote.
         mark: What the commit says of itself; how many rows is counted here.
         key: Columns that identify a row, for `upsert`.

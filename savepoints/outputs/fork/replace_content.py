@@ -28,7 +28,7 @@ class Takeover:
     """The rows that one live table gets.
 
     Attributes:
-        live: The table as it is, and which of its rows are the query's.
+        live: The live table, and which of its rows are the query's.
         source: The version of the other table whose rows it gets.
         app_id: Application id under which the next generation writes the live table.
         batch_id: The batch that the source version belongs to.

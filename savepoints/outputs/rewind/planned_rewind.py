@@ -20,10 +20,10 @@ class Rewind:
         output: The version to go back to.
         newest: The newest version when this was planned; of a file sink, the newest batch.
         transactions: Batch id by application id, as the table will have them.
-        owner: Beginning of the application ids that are the query's own.
+        owner: Prefix of the query's own application ids.
         own_rows: Only rows that match this SQL predicate go back; None for all.
         empty: It goes back to an empty table.
-        engine: What makes the commit; `spark` needs a session.
+        engine: The engine that makes the commit; `spark` needs a session.
     """
 
     output: OutputVersion

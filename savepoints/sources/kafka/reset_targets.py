@@ -46,7 +46,7 @@ class Move:
         to: Next offset after the reset.
         earliest: The first offset that Kafka or the archive has.
         end: The offset that the next record will get.
-        why: Why the reset does not move it, or where it skips to; empty for the target.
+        why: Why it does not move, or goes elsewhere than to the target; empty if it goes there.
         from_archive: Offsets from there on that only an archive has.
     """
 

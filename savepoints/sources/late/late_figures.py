@@ -38,7 +38,7 @@ class LateOperator:
         name: The operator, in words.
         events: Events that rows were dropped of.
         rows: The rows: an event is in several sliding windows, and may be exploded.
-        results: What they are missing from: windows, sessions or times, of each entity.
+        results: Results that miss them: windows, sessions or times, of each entity.
     """
 
     name: str

@@ -58,9 +58,9 @@ class Variable:
 
     Attributes:
         operator_id: The operator.
-        operator_name: Spark's name of it.
+        operator_name: Spark's name of the operator.
         kind: Decides which columns it has, see above.
-        store: Name of the state store, or of what Spark's reader takes for one.
+        store: Name of the state store, as Spark's reader takes it.
         name: Name of the state variable, `timers`, or the side of a join; None for the rest.
         ttl: Its values expire.
     """

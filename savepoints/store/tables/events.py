@@ -36,12 +36,12 @@ class Event:
         result: `done`, `failed`, or `skipped` because another did the same.
         query: Name of the query, None for verbs on the whole store.
         savepoint: Id of the savepoint that it made or read, None without one.
-        parameters: What it was asked to do, secrets masked.
+        parameters: Arguments of the verb, with secrets masked.
         error: Class of the error, None when it did not fail.
         message: A remark on the result; for a failed verb, the error's message.
         seconds: How long it took.
         bytes: Bytes that it wrote or read, None if they were not counted.
-        rows: State rows, likewise.
+        rows: State rows that it wrote or read, None if they were not counted.
     """
 
     id: str

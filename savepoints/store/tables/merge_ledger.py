@@ -79,8 +79,7 @@ class MergeFacts(MergeCounts):
 
     Attributes:
         input: Name of the input that the batch is of.
-        batch: URI of the batch, or what was given for it; `dropped` for what the watermark had
-            dropped.
+        batch: URI of the batch; `dropped` for what the watermark had dropped.
         content_hash: Of the batch's events, whatever their order; see `sources.late`.
         first_event_time: Time of the earliest event; None when all events were known already.
         last_event_time: Time of the latest event.
