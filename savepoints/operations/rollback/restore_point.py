@@ -72,21 +72,21 @@ def plan(
     check_outputs: bool = True,
     accept_unreplayable: bool = False,
 ) -> PointPlan:
-    """Say what would be restored where; nothing is written.
+    """Plan a new checkpoint with the state of a point in time or of a batch; nothing is written.
 
     Args:
-        point: The point.
+        point: The time or batch: `AtTime`, `AtBatch`.
         to: URI of the new checkpoint directory, which must not exist.
         form: Which form to restore from.
-        app: What runs the query on, if not the application in the settings.
-        even_broken: Also from a savepoint that `verify` found broken.
+        app: The program that runs the query to that point, if not the one in the settings.
+        even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
-        accept_unreplayable: Also where a source cannot be read again.
+        accept_unreplayable: Accept a source that cannot be read again, so that rows may be lost.
 
     Raises:
         SavepointNotFoundError: If no savepoint lies before the point.
         NoCommittedBatchError: If the batch is not retained.
-        UsageError: If the query is not in the settings and has to be run on.
+        UsageError: If the query is not in the settings but has to be run to the point.
         TargetExistsError: If anything else is in the directory.
     """
     store = store.snapshot()

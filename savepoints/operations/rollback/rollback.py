@@ -119,11 +119,10 @@ def plan(
     accept_unreplayable: bool = False,
     stopped: bool = False,
 ) -> RollbackPlan:
-    """Plan to take state, offsets and outputs back to a point, in a new checkpoint.
+    """Plan to roll back state, offsets and outputs to a point, into a new checkpoint.
 
-    Whatever could not be done exactly is refused, and nothing is written before the plan is
-    executed. `savepoints run` then starts the new checkpoint; a driver that you start needs to be
-    told:
+    Whatever cannot be done exactly is refused, and nothing is written before the plan is executed.
+    `savepoints run` then starts the new checkpoint; a driver of your own has to be given it:
 
     ```python
     done = store.query("clicks").rollback("before-release", to="s3://bucket/ck/clicks/2").execute()
@@ -138,14 +137,14 @@ def plan(
         form: Which form to restore the state from.
         sources: Where each source of the program continues, for one that reads another topic or
             table: `keep:0`, `new`, or a position as Spark's JSON, one text each.
-        app: What runs the query on to a point in time, if not the one in the settings.
-        rewind_outputs: Whether the outputs go back too; without, they keep rows that the rolled
-            back batches wrote.
+        app: The program that runs the query to a point in time, if not the one in the settings.
+        rewind_outputs: Whether to rewind the outputs as well; if not, they keep the rows of the
+            batches that are rolled back.
         check_source: Whether to ask Kafka if it still has the records that come next.
-        save_present: Whether to take a safety savepoint; without, the rollback cannot be undone.
-            For a present that is damaged.
-        even_broken: Also to a savepoint that `verify` found broken.
-        accept_unreplayable: Also where a source cannot be read again.
+        save_present: Whether to take a safety savepoint; without it, the rollback cannot be undone.
+            Pass False if the present checkpoint is damaged.
+        even_broken: Accept a savepoint that `verify` found broken.
+        accept_unreplayable: Accept a source that cannot be read again, so that rows may be lost.
         stopped: You have made sure that no driver runs the query; see `activity`.
 
     Raises:

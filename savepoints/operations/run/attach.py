@@ -135,7 +135,7 @@ class Attached:
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """What came of each savepoint so far."""
+        """The outcome of each savepoint so far."""
         return tuple(self._attempts)
 
     @property
@@ -178,7 +178,7 @@ class Attached:
         return create.execute(plan, subject.store)
 
     def detach(self) -> None:
-        """Take no more savepoints; waits for one that is under way. The query goes on.
+        """Take no more savepoints; waits for one that is in progress. The query continues.
 
         Others no longer see that it runs, so detach only from a query that is about to end.
         """
@@ -186,7 +186,7 @@ class Attached:
         self._release()
 
     def stop(self, *, wait: timedelta = timedelta(minutes=10)) -> Savepoint | None:
-        """Stop the query after the batch that runs, and take a savepoint of its end.
+        """Stop the query after the running batch, and take a savepoint of its end.
 
         Args:
             wait: How long to wait for the batch; the query continues when it does not end.
@@ -322,7 +322,7 @@ def attach(
 ) -> Attached:
     """Take savepoints of a running query on a schedule, in a thread of this driver.
 
-    The store is made if there is none at that place; the bucket must exist. A savepoint that fails
+    The store is created if it does not exist; the bucket must exist. A savepoint that fails
     never stops or slows the query: it is in the log and in the store's events. Savepoints stop when
     the query ends.
 
@@ -338,29 +338,29 @@ def attach(
         query: What `start()` returned.
         every: An interval (`90s`, `10m`) or a cron expression in UTC (`*/10 * * * *`).
         store: The store or its URI; the one in the settings by default.
-        name: What to call the query in the store; what its checkpoint is known as, its
+        name: Name of the query in the store; by default the name of its checkpoint there, its
             `queryName`, or else Spark's id.
         checkpoint: Its checkpoint directory; found by default.
         outputs: The Delta tables that it writes, by name: a URI or `catalog.schema.table`, which
-            the session resolves to its location; found out by default where the query has
-            Delta's sink, a file sink, or a savepoint that has them. `{}` says that there are none.
+            the session resolves to its location; found by default if the query has
+            Delta's sink, a file sink, or a savepoint that names them. `{}` for none.
             A `foreachBatch` writes with Delta's options `txnVersion` (the batch id) and `txnAppId`,
             which is `str(query.id)` or `<name>/<output>/1` with the number of the generation.
         forms: `native`, `canonical` or both.
-        on_ended: What is done when somebody has taken the query elsewhere, by a rollback for
-            example, so that this one must not continue: stop it, or take no more savepoints.
+        on_ended: What to do when the query was taken elsewhere, for example by a rollback, so that
+            this one must not continue: `stop` it, or `detach`, which takes no more savepoints.
         settings: By default those of the store that is given; for a URI, read from
             `savepoints.toml` and the environment.
 
     Raises:
-        UsageError: If no store is given, the schedule or the checkpoint is not known, or the
-            checkpoint is one that has another name.
+        UsageError: If no store is given, the schedule is invalid, the checkpoint is not found, or
+            the checkpoint already has another name.
         StoreNotFoundError: If the bucket does not exist.
         QueryRunningError: If it runs elsewhere already.
         LockedError: If another verb has it at this moment.
         UnfinishedOperationError: If an operation on it was interrupted.
-        NotAlignedError: If its checkpoint is one that a rollback has left; with `on_ended="stop"`
-            the query is stopped.
+        NotAlignedError: If a rollback has replaced its checkpoint; with `on_ended="stop"` the
+            query is stopped.
         IncompatibleError: If the session is Spark Connect's, or its Spark is not supported.
     """
     classic.require(spark)

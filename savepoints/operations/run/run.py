@@ -36,13 +36,13 @@ def run(
     accept_state_names: bool = False,
     progress: Progress = silent,
 ) -> tuple[Ran, Savepoint | None]:
-    """Run the query until it is stopped by a signal, or has reached its end; then take a savepoint.
+    """Run the query until a signal stops it or it reaches its end; then take a savepoint.
 
     While the query is paused (`savepoints pause`) the run waits, holding only its paused lease, and
-    goes on in whatever generation is the current one then. A run that has an end ends instead.
+    continues in whatever generation is current by then. A run with an end ends instead.
 
-    With an end the query runs by planned batches of at most `max_offsets_per_trigger` records of a
-    source each, and stops exactly there. Where nothing is left to do Spark is not even started.
+    With an end, the query runs in planned batches of at most `max_offsets_per_trigger` records of
+    each source, and stops exactly there. If nothing is left to do, Spark is not even started.
 
     Args:
         query: Its name in the settings, or that of a fork, which needs no settings of its own.
@@ -52,22 +52,22 @@ def run(
         until: Where to end: `latest`, an RFC 3339 time, the path of a JSON file of offsets,
             `version:N` of the table that the query reads, or the name of a savepoint. See
             `savepoints.runtime.end_offsets` and, for tables, `savepoints.runtime.table_ends`.
-        max_duration: No batch is begun when the query has been held for so long. A batch that runs
-            is not interrupted: `max_offsets_per_trigger` is what bounds its length.
-        max_records: End after exactly so many more records, counted by their offsets, or at the end
-            of `until` if that is nearer; without `until`, at what Kafka has when the run begins.
+        max_duration: Start no new batch after this time. A running batch is not interrupted;
+            `max_offsets_per_trigger` bounds its length.
+        max_records: End after exactly this many more records, counted by their offsets, or at
+            `until` if that is nearer; without `until`, at what Kafka has when the run begins.
         wait: How long to wait for another run, or another verb, that has the query.
-        recover: Make a checkpoint that is gone or damaged anew from the newest good savepoint,
-            outputs included. See `savepoints.operations.run.recover`.
+        recover: Rebuild a lost or damaged checkpoint from the newest good savepoint, outputs
+            included. See `savepoints.operations.run.recover`.
         forms: Forms of the savepoints.
-        final_savepoint: Whether there is to be one of the end; where nothing was run and there is
-            one already, it is that.
-        accept_state_names: Go on with restored state whose fields the program calls otherwise;
-            gives up that aggregates of one type that changed places are found.
+        final_savepoint: Whether to take a savepoint at the end; if nothing was run and there
+            already is one, that is returned.
+        accept_state_names: Continue with restored state whose fields have other names in the
+            program; swapped aggregates of one type then go unnoticed.
         progress: Called with one line for each step.
 
     Returns:
-        What was run since the last pause, and the savepoint of the end; None when nothing has been
+        What was run since the last pause, and the final savepoint; None when nothing has been
         committed yet.
 
     Raises:
@@ -76,8 +76,8 @@ def run(
         QueryRunningError: If it runs already.
         LockedError: If another verb has the query.
         UnfinishedOperationError: If an operation on it was interrupted.
-        CheckpointDamagedError: If its checkpoint is gone or damaged.
-        SourceDataGoneError: If Kafka no longer has what comes next.
+        CheckpointDamagedError: If its checkpoint is lost or damaged.
+        SourceDataGoneError: If Kafka no longer has the records that come next.
         LayoutChangedError: If fields of the restored state have other names in the program.
         SavepointsError: If the query fails.
     """

@@ -157,19 +157,19 @@ def plan(
         sources: Where each source of the program continues, one text each: `keep:0`, `new`, or a
             position as Spark's JSON. See `savepoints.checkpoint.logs.source_positions`.
         query_id: Spark's id of the new query, such as `str(uuid.uuid4())`, for a query of its own;
-            by default that of the savepoint, which goes on in the same tables.
+            by default that of the savepoint, whose query continues in the same tables.
         owner: The operation that this restore is a part of.
         even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
-        accept_unreplayable: Also of a source that keeps nothing, so that rows are lost.
-        asked: Whether the three above are looked at; not where another verb restores as one of its
-            steps, whose own plan has.
+        accept_unreplayable: Accept a source that keeps nothing, so that rows are lost.
+        asked: Whether the three above are checked; False where another verb restores as one of its
+            steps and has checked them itself.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
         VerificationError: If the savepoint is broken, or files of it are missing.
-        UsageError: If the savepoint has not the form that is needed.
+        UsageError: If the savepoint lacks the form that is needed.
         RescaleError: If the operators keep their number of state partitions.
         ProviderError: If the other provider cannot hold the state.
         NativeOnlyError: If something is to change and an operator has no canonical form.
