@@ -52,6 +52,7 @@ from savepoints.operations.migrate import migrate as _migrate
 from savepoints.operations.migrate import upgrade_check as _upgrade_check
 from savepoints.operations.pipeline import group_savepoint as _group_savepoint
 from savepoints.operations.pipeline import groups as _groups
+from savepoints.operations.pipeline import periodic_groups as _periodic_groups
 from savepoints.operations.pipeline import pipeline as _pipeline
 from savepoints.operations.pipeline import pipeline_rollback as _pipeline_rollback
 from savepoints.operations.pipeline import rollback_plan as _rollback_plan
@@ -329,6 +330,7 @@ class Query:
     pipeline = calls_about(_pipeline.pipeline)
     create_group = plans_about(_group_savepoint.plan, _group_savepoint.execute)
     group = calls_about(_group_savepoint.read)
+    periodic_groups = calls_about(_periodic_groups.periodic_groups)
     groups = calls_about(_groups.groups)
     copy_group = plans_about(_groups.plan_copy, _groups.execute_copy)
     rollback_pipeline = plans_about(_rollback_plan.plan, _pipeline_rollback.execute)

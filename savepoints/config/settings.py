@@ -286,6 +286,9 @@ class QuerySettings(_Section):
             records that Kafka no longer has; see `savepoints.jobs.archive`.
         every: When `run` takes periodic savepoints: an interval such as `10m`, or a cron
             expression such as `*/10 * * * *`.
+        groups: When `run` takes a group of native savepoints of the whole pipeline that the query
+            belongs to, as `pipeline create` does: an interval or a cron expression. Set it for one
+            query of a pipeline.
         trigger: Interval between batches; by default each starts as soon as the last one ends.
         max_offsets_per_trigger: Maximum number of Kafka records in one batch.
         commit_group: Kafka consumer group for which `run`, `attach` and `create` commit the offsets
@@ -304,6 +307,7 @@ class QuerySettings(_Section):
     tables: dict[str, TableUri] = {}
     archives: dict[str, TableUri] = {}
     every: Every | None = None
+    groups: Every | None = None
     trigger: Duration | None = None
     max_offsets_per_trigger: int | None = None
     commit_group: str | None = None

@@ -16,7 +16,7 @@ from datetime import timedelta
 
 from savepoints import faults
 from savepoints.checkpoint import position
-from savepoints.errors import NotAlignedError, SavepointNotFoundError
+from savepoints.errors import LockedError, NotAlignedError, SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import Form, Savepoint, checked_tag
 from savepoints.operations.maintain import tag
@@ -28,6 +28,7 @@ from savepoints.operations.savepoint import create
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 
@@ -127,11 +128,12 @@ def execute(
     """Take the savepoints; run again after a crash, those that have the tag are not taken again.
 
     Args:
-        wait: How long to wait for the commit of a batch whose rows a reader has read already.
+        wait: How long to wait, for each query, for the commit of a batch whose rows a reader has
+            read already, and for a savepoint that another process takes.
 
     Raises:
         NotAlignedError: If a reader is ahead of what its writer commits within that time.
-        LockedError: If another savepoint of a query is being taken.
+        LockedError: If another savepoint of a query is still being taken then.
     """
     for name in plan.members:
         taken = list(_tagged(store, plan.members, plan.tag).values())
@@ -159,10 +161,7 @@ def _fitting(
 ) -> Savepoint:
     """Take a savepoint of a query that holds all that was read of its tables, without the tag."""
     while True:
-        saving = create.plan(
-            store, query=name, forms=plan.forms, description=f"part of the group {plan.tag}"
-        )
-        saved = create.execute(saving, store)
+        saving, saved = _saved(plan, store, name, deadline, progress)
         faults.reach("group.saved")
         ahead = _ahead(group_check.reads(readers, [saved]))
         if not ahead:
@@ -174,6 +173,24 @@ def _fitting(
         while _committed(saving) <= saved.cut.batch_id:
             if time.monotonic() > deadline:
                 raise _unfit(plan, ahead)
+            time.sleep(_POLL_SECONDS)
+
+
+def _saved(
+    plan: GroupPlan, store: Store, name: str, deadline: float, progress: Progress
+) -> tuple[CreatePlan, Savepoint]:
+    """Take a savepoint of a query, after the one that another process takes at this moment."""
+    while True:
+        saving = create.plan(
+            store, query=name, forms=plan.forms, description=f"part of the group {plan.tag}"
+        )
+        try:
+            return saving, create.execute(saving, store)
+        except LockedError as error:
+            if time.monotonic() > deadline:
+                raise
+            progress(f"waiting: {error.message}")
+        while lease.files_holder(store.root, saving.query_id) and time.monotonic() <= deadline:
             time.sleep(_POLL_SECONDS)
 
 

@@ -228,8 +228,7 @@ def hold_files(root: Location, query_id: str, query: str, verb: str) -> Iterator
     Raises:
         LockedError: If another process holds it.
     """
-    path = f"leases/files/{checked_name(query_id, 'query id')}.json"
-    with _held_at(root, path, query, verb) as lease:
+    with _held_at(root, _files_path(query_id), query, verb) as lease:
         yield lease
 
 
@@ -259,6 +258,11 @@ def hold_merging(root: Location, query: str) -> Iterator[Lease]:
 def holder(root: Location, query: str) -> LeaseRecord | None:
     """Return who mutates a query now, None when nobody does."""
     return _holder(root, _path(query))
+
+
+def files_holder(root: Location, query_id: str) -> LeaseRecord | None:
+    """Return who takes or expires savepoints of a query now, None when nobody does."""
+    return _holder(root, _files_path(query_id))
 
 
 def paused_holder(root: Location, query: str) -> LeaseRecord | None:
@@ -367,6 +371,10 @@ def _holder(root: Location, path: str) -> LeaseRecord | None:
 
 def _path(query: str) -> str:
     return f"leases/{checked_name(query, 'query')}.json"
+
+
+def _files_path(query_id: str) -> str:
+    return f"leases/files/{checked_name(query_id, 'query id')}.json"
 
 
 def _paused_path(query: str) -> str:

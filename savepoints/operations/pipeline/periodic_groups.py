@@ -1,0 +1,96 @@
+"""Groups of savepoints on a schedule, taken in the driver of one query of the pipeline.
+
+The others need not know: their savepoints are taken from outside, as by `pipeline create`. Whatever
+fails is logged and recorded in the events, and the query continues.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar, cast
+
+from savepoints.config.schedule import parse_schedule
+from savepoints.errors import LockedError, NoCommittedBatchError, SavepointsError
+from savepoints.model import utc_now
+from savepoints.observe.recorder import recording
+from savepoints.operations.pipeline import group_savepoint, groups
+from savepoints.operations.pipeline.group_savepoint import Group
+from savepoints.operations.run import run as run_
+from savepoints.plan import Progress, silent
+from savepoints.runtime.ticker import Ticker
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+_LOG = logging.getLogger(__name__)
+_VERB = "pipeline create"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def take(store: Store, query: str, *, progress: Progress = silent) -> Group | None:
+    """Take a native group of a query's pipeline, tagged with the time; never raises.
+
+    Returns:
+        None if it failed, or a query has not committed anything yet. An incomplete group may be
+        left, which `pipeline list` reports and `expire` removes.
+    """
+    tag = groups.tag_of(utc_now())
+    try:
+        with recording(store, _VERB, query=query, parameters={"tag": tag}):
+            plan = group_savepoint.plan(store, query, name=tag)
+            made = group_savepoint.execute(plan, store, progress=progress)
+    except (LockedError, NoCommittedBatchError) as error:
+        _LOG.warning("skipping the group %s of %s: %s", tag, query, error)
+    except SavepointsError as error:
+        # What is known needs no traceback.
+        _LOG.error("the group %s of %s failed; the query continues: %s", tag, query, error)
+    except Exception:  # noqa: BLE001  (whatever it is, the query is more important)
+        _LOG.exception("the group %s of %s failed; the query continues", tag, query)
+    else:
+        progress(f"group {tag}: {', '.join(one.query for one in made.savepoints)}")
+        return made
+    return None
+
+
+def periodic_groups(store: Store, query: str, *, every: str, progress: Progress = silent) -> Ticker:
+    """Take native groups of a query's pipeline on a schedule, in a thread of this process.
+
+    ```python
+    with store.query("gold").periodic_groups(every="1h"):
+        streaming_query.awaitTermination()
+    ```
+
+    Args:
+        every: An interval (`1h`) or a cron expression in UTC (`0 * * * *`).
+
+    Returns:
+        A context manager; leaving it waits for a group that is being taken.
+
+    Raises:
+        UsageError: If the schedule is not one.
+    """
+    call = functools.partial(take, store, query, progress=progress)
+    return Ticker(parse_schedule(every), call, f"groups of {query}")
+
+
+def grouping(
+    run: Callable[Concatenate[Store, str, P], R],
+) -> Callable[Concatenate[Store, str, P], R]:
+    """Let a run take groups on the schedule of the query's settings."""
+
+    @functools.wraps(run)
+    def wrapped(store: Store, query: str, *args: P.args, **kwargs: P.kwargs) -> R:
+        bound = bindings.complete(store).queries.get(query)
+        if bound is None or bound.groups is None:
+            return run(store, query, *args, **kwargs)
+        progress = cast("Progress", kwargs.get("progress", silent))
+        with periodic_groups(store, query, every=bound.groups, progress=progress):
+            return run(store, query, *args, **kwargs)
+
+    return cast("Callable[Concatenate[Store, str, P], R]", wrapped)
+
+
+run = grouping(run_.run)
