@@ -139,7 +139,7 @@ def test_a_run_takes_them_if_its_query_has_a_schedule_for_them(queries: Queries)
         update={"queries": {**store.settings.queries, "gold": bound}}
     )
 
-    def run(store: Store, query: str, /, *, until: str) -> str:
+    def run(store: Store, query: str, /, until: str) -> str:
         if query == "gold":
             wait_until(lambda: NAMES in map(tuple, saved(queries).values()))
         return f"{query} until {until}"
