@@ -15,6 +15,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import GROUP_TAG
 from savepoints.operations.pipeline import group_savepoint, groups, periodic_groups
+from savepoints.store import root
 from savepoints.store.locks import lease
 from tests.operations.pipeline.test_group_savepoint import chain, write
 from tests.pipelines import Queries, next_version
@@ -139,7 +140,7 @@ def test_a_run_takes_them_if_its_query_has_a_schedule_for_them(queries: Queries)
         update={"queries": {**store.settings.queries, "gold": bound}}
     )
 
-    def run(store: Store, query: str, /, until: str) -> str:
+    def run(store: root.Store, query: str, until: str) -> str:
         if query == "gold":
             wait_until(lambda: NAMES in map(tuple, saved(queries).values()))
         return f"{query} until {until}"
