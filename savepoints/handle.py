@@ -64,7 +64,6 @@ from savepoints.operations.rollback import reset as _reset
 from savepoints.operations.rollback import restore_point as _restore_point
 from savepoints.operations.rollback import rollback as _rollback
 from savepoints.operations.run import pause as _pause
-from savepoints.operations.run import run as _run
 from savepoints.operations.savepoint import create as _create
 from savepoints.operations.savepoint import export as _export
 from savepoints.operations.savepoint import restore as _restore
@@ -343,7 +342,7 @@ class Query:
     restore = plans(_restore_point.plan, _restore_point.execute)
     resume = calls_about(_pause.resume)
     rollback = plans(_rollback.plan, _rollback.execute)
-    run = calls_about(_run.run)
+    run = calls_about(_periodic_groups.run)
     seed = plans_about(_seed_plan.plan, _seed.execute)
     topology = calls(_topology.topology)
     verify = calls(_verify.verify_all)
