@@ -17,6 +17,7 @@ from savepoints.operations.begin import bootstrap as _bootstrap
 from savepoints.operations.begin import seed as _seed
 from savepoints.operations.begin import seed_plan as _seed_plan
 from savepoints.operations.cascade import cascade as _cascade
+from savepoints.operations.cascade import on_schedule as _on_schedule
 from savepoints.operations.cascade.cascade import Downstream, MergedThrough
 from savepoints.operations.check import check as _check
 from savepoints.operations.fork import compare as _compare
@@ -342,7 +343,7 @@ class Query:
     restore = plans(_restore_point.plan, _restore_point.execute)
     resume = calls_about(_pause.resume)
     rollback = plans(_rollback.plan, _rollback.execute)
-    run = calls_about(_periodic_groups.run)
+    run = calls_about(_on_schedule.run)
     seed = plans_about(_seed_plan.plan, _seed.execute)
     topology = calls(_topology.topology)
     verify = calls(_verify.verify_all)

@@ -53,9 +53,9 @@ def start() -> SparkSession:
     return session(settings(), "savepoints tests")
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS) -> None:
     """Wait for a condition by looking, with a deadline."""
-    end = time.monotonic() + DEADLINE_SECONDS
+    end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"waited {DEADLINE_SECONDS} s in vain until {what}"
+        assert time.monotonic() < end, f"waited {seconds} s in vain until {what}"
         time.sleep(0.02)

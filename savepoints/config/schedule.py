@@ -12,6 +12,7 @@ from savepoints.errors import UsageError
 
 # When rows of periodic savepoints are written, besides a schedule.
 EXPORTS = ("newest", "each", "never")
+NEVER = "never"
 _DAILY = "0 0 * * *"
 
 
@@ -60,11 +61,24 @@ def export_schedule(text: str) -> Schedule | None:
     Returns:
         None for the words that are no schedule.
     """
-    if text in EXPORTS:
+    return _one_of(EXPORTS, text)
+
+
+def merge_schedule(text: str) -> Schedule | None:
+    """Read when `run` merges what was dropped: `daily`, or as `parse_schedule` reads it.
+
+    Returns:
+        None for `never`.
+    """
+    return _one_of((NEVER,), text)
+
+
+def _one_of(words: tuple[str, ...], text: str) -> Schedule | None:
+    if text in words:
         return None
     try:
         return parse_schedule(_DAILY if text == "daily" else text)
     except UsageError as error:
         raise UsageError(
-            error.message, hint=f"write {', '.join(EXPORTS)}, daily, 6h or '0 3 * * *'"
+            error.message, hint=f"write {', '.join(words)}, daily, 6h or '0 3 * * *'"
         ) from None

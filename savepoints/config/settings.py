@@ -54,6 +54,12 @@ def _export(text: str) -> str:
     return _parsed_by(export_schedule, text)
 
 
+def _merge_time(text: str) -> str:
+    from savepoints.config.schedule import merge_schedule
+
+    return _parsed_by(merge_schedule, text)
+
+
 def _parsed_by(parse: Callable[[str], object], text: str) -> str:
     """Return a text that can be parsed; pydantic tells of a ValueError only."""
     try:
@@ -95,6 +101,7 @@ def _table(text: str) -> str:
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Every = Annotated[str, AfterValidator(_schedule)]
 ExportTime = Annotated[str, AfterValidator(_export)]
+MergeTime = Annotated[str, AfterValidator(_merge_time)]
 Count = Annotated[int, Field(ge=-1)]
 NotNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -255,17 +262,21 @@ class RestoreSettings(_Section):
 
 
 class MergeSettings(_Section):
-    """How `merge` proves that a query can be replayed exactly.
+    """How `merge` proves that a query can be replayed exactly, and when `run` merges by itself.
 
     Attributes:
         controls: Number of entities without late events that are replayed as well; their results
             must equal those of the live query.
         tolerance: Relative difference allowed between floating-point numbers of a control entity;
             floating-point sums depend on the order of addition.
+        dropped: When a `run` without an end merges what Spark dropped as late, as `merge --dropped`
+            does: a schedule (`daily`, `6h`, `0 3 * * *`), or `never`. Queries without an archive
+            are left out.
     """
 
     controls: NotNegative = 20
     tolerance: Fraction = 0.0
+    dropped: MergeTime = "never"
 
 
 class QuerySettings(_Section):

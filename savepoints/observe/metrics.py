@@ -85,6 +85,11 @@ METRICS = (
         "Events that savepoints late last found to be dropped as late, minus those merged since.",
     ),
     Metric(
+        "savepoints_last_dropped_merge_timestamp_seconds", "gauge", ("query",),
+        "When merge --dropped last ended with success, also with nothing to merge, in seconds "
+        "since 1970.",
+    ),
+    Metric(
         kafka_figures.LAG, "gauge", ("query", "topic"),
         "Offsets between the newest committed batch and Kafka's end. Only if the settings name a "
         "broker and it answers.",
@@ -151,6 +156,9 @@ def values(
         "savepoints_last_verify_timestamp_seconds": _newest(events, "verify"),
         "savepoints_last_drill_timestamp_seconds": _newest(events, "drill"),
         "savepoints_late_events": _late(events),
+        "savepoints_last_dropped_merge_timestamp_seconds": _newest(
+            [one for one in events if one.parameters.get("batch") == DROPPED], "merge"
+        ),
     }
 
 

@@ -5,12 +5,25 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import final
 
 from savepoints.config.schedule import Schedule
 from savepoints.model import utc_now
 
 _LOG = logging.getLogger(__name__)
+
+
+class Clock:
+    """The time, and how to wait; a test gives another one."""
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return utc_now()
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait for an event, but no longer than some seconds; returns whether it has come."""
+        return event.wait(seconds)
 
 
 @final
@@ -22,10 +35,17 @@ class Ticker:
     waits for a call that is under way.
     """
 
-    def __init__(self, schedule: Schedule, call: Callable[[], object], name: str) -> None:
-        """Keep what to do; `name` is the thread's."""
+    def __init__(
+        self,
+        schedule: Schedule,
+        call: Callable[[], object],
+        name: str,
+        clock: Clock | None = None,
+    ) -> None:
+        """Keep what to do; `name` is the thread's, `clock` is by default the real one."""
         self._schedule = schedule
         self._call = call
+        self._clock = clock or Clock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -55,8 +75,9 @@ class Ticker:
         self._ended.set()
 
     def _run(self) -> None:
-        due = self._schedule.next_after(utc_now())
-        while not self._ended.wait(max(0.0, (due - utc_now()).total_seconds())):
+        clock = self._clock
+        due = self._schedule.next_after(clock.now())
+        while not clock.wait(self._ended, max(0.0, (due - clock.now()).total_seconds())):
             try:
                 self._call()
             except Exception:  # noqa: BLE001  (the next one is tried all the same)
@@ -64,7 +85,7 @@ class Ticker:
                     "%s failed and will be retried at the next due time", self._thread.name
                 )
             missed = -1
-            while due <= utc_now():
+            while due <= clock.now():
                 due, missed = self._schedule.next_after(due), missed + 1
             if missed > 0:
                 _LOG.warning("%s took so long that %d runs were skipped", self._thread.name, missed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,6 +119,28 @@ class Desk:
     def run(self, **options: Any) -> tuple[Ran, Savepoint | None]:
         """Run the query in this process, with native savepoints."""
         return self.store.query(self.query).run(forms=("native",), **options)
+
+    def write_settings(self, more: str = "") -> Path:
+        """Write the settings for a process of its own, with tables of others; returns the file."""
+        bound, conf = self.settings.queries[self.query], self.settings.spark.conf
+        lines = [
+            f"store = {json.dumps(self.settings.store)}",
+            f"[kafka]\nbootstrap_servers = {json.dumps(self.settings.kafka.bootstrap_servers)}",
+            f"[spark]\nmaster = {json.dumps(self.settings.spark.master)}",
+            "[spark.conf]",
+            *(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in conf.items()),
+            f"[queries.{self.query}]\napp = {json.dumps(bound.app)}",
+            f"checkpoints = {json.dumps(bound.checkpoints)}",
+        ]
+        if bound.max_offsets_per_trigger is not None:
+            lines.append(f"max_offsets_per_trigger = {bound.max_offsets_per_trigger}")
+        sections = {"outputs": bound.outputs, "topics": bound.topics, "archives": bound.archives}
+        for section, names in sections.items():
+            lines.append(f"[queries.{self.query}.{section}]")
+            lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in names.items()]
+        file = self.directory / "savepoints.toml"
+        file.write_text("\n".join([*lines, more, ""]))
+        return file
 
     def rows(self, output: str = "out") -> list[dict[str, Any]]:
         """Return the rows of an output, read by deltalake and not by Spark."""

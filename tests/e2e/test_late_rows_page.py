@@ -79,7 +79,7 @@ class Page:
         return self.desk.directory / "savepoints.toml"
 
     def write_settings(self) -> None:
-        (block,) = blocks(PAGE, "toml")
+        block = blocks(PAGE, "toml")[0]  # Not the schedule: the page merges by hand.
         self.desk.write_page_settings(block, ("hourly_totals",))
 
     def arrive(self, orders: Sequence[Order]) -> None:

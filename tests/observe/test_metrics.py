@@ -41,7 +41,11 @@ LINES = {
     ).timestamp(),
     'savepoints_late_events{query="clicks"}': 2,
     'savepoints_operations_total{query="clicks",result="done",verb="late"}': 2,
-    'savepoints_operations_total{query="clicks",result="done",verb="merge"}': 2,
+    'savepoints_last_dropped_merge_timestamp_seconds{query="clicks"}': (
+        BEGINNING + timedelta(minutes=17)
+    ).timestamp(),
+    'savepoints_operations_total{query="clicks",result="done",verb="merge"}': 3,
+    'savepoints_operations_total{query="clicks",result="failed",verb="merge"}': 1,
 }
 
 
@@ -78,6 +82,8 @@ def counted(local_store: Store) -> Store:
         event(14, "late", parameters={"events": "5", "entities": "3"}),
         event(15, "merge", parameters={"batch": "dropped", "rows": "3"}),
         event(16, "merge", parameters={"batch": "s3://lake/late", "rows": "1"}),
+        event(17, "merge", parameters={"batch": "dropped", "rows": "0"}),
+        event(18, "merge", "failed", parameters={"batch": "dropped"}),
     ):
         local_store.events.append(one)
     begun = Operation(

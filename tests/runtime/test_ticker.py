@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from savepoints.config.schedule import parse_schedule
-from savepoints.runtime.ticker import Ticker
+from savepoints.config.schedule import merge_schedule, parse_schedule
+from savepoints.runtime.ticker import Clock, Ticker
 
 SHORT = parse_schedule("20ms")
 # Long enough for any machine; nothing waits so long when all is well.
@@ -94,3 +95,39 @@ def test_what_is_not_due_yet_is_not_called() -> None:
         pass
 
     assert called == []
+
+
+class Leaping(Clock):
+    """A clock that does not wait: it leaps to when the wait would be over."""
+
+    def __init__(self, begin: datetime) -> None:
+        self.time = begin
+
+    def now(self) -> datetime:
+        return self.time
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.time += timedelta(seconds=seconds)
+        return event.is_set()
+
+
+def test_by_a_clock_of_its_own_it_is_called_at_midnight_of_each_day() -> None:
+    daily = merge_schedule("daily")
+    assert daily is not None
+    clock = Leaping(datetime(2026, 11, 20, 23, 30, tzinfo=timezone.utc))
+    called: list[datetime] = []
+    ticker: list[Ticker] = []
+
+    def call() -> None:
+        called.append(clock.time)
+        clock.time += timedelta(hours=30 if len(called) == 2 else 1)  # One takes more than a day.
+        if len(called) == 4:
+            ticker[0].end()
+
+    ticker.append(Ticker(daily, call, "merge", clock))
+    ticker[0].start()
+    ticker[0]._thread.join(PATIENCE)
+
+    assert [one.isoformat() for one in called] == [
+        f"2026-11-{day}T00:00:00+00:00" for day in (21, 22, 24, 25)
+    ]

@@ -110,7 +110,7 @@ def command(
       savepoints run order_totals --recover
       savepoints run order_totals --app spark_jobs.order_totals:app
     """
-    from savepoints.operations.pipeline.periodic_groups import run
+    from savepoints.operations.cascade.on_schedule import run
 
     ran, savepoint = run(
         call.place.make(call.output.progress),

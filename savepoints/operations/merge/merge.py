@@ -53,7 +53,7 @@ from savepoints.sources.kafka import produce_late
 from savepoints.store import scratch
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import MergeFacts, ReplayStrategy
+from savepoints.store.tables.merge_ledger import DROPPED, MergeFacts, ReplayStrategy
 
 # The replay runs after the query until so few batches are left that the pause will be short.
 _FEW_BATCHES = 2
@@ -94,6 +94,8 @@ def execute(
     started -= prepared.seconds
     if assignment is None:
         drop(prepared, store)
+        if plan.batch == DROPPED:
+            _note_nothing(plan, store)
         return result.nothing(plan, started)
     with (
         recording(
@@ -119,6 +121,15 @@ def execute(
             return done
         finally:
             drop(prepared, store)
+
+
+def _note_nothing(plan: MergePlan, store: Store) -> None:
+    """Record that nothing was left to merge, so that a schedule shows when it last succeeded."""
+    parameters = {"batch": plan.batch, "rows": 0}
+    with recording(
+        store, VERB, query=plan.query, operation=plan.operation_id, parameters=parameters
+    ) as noted:
+        noted.note(message="nothing to merge")
 
 
 def drop(prepared: Prepared | MergePlan, store: Store) -> None:

@@ -126,7 +126,7 @@ def prepare(
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
         if (begun := _unfinished(store, query)) is not None:
             return _resumed(begun, asked.command)
-        _let_go_on(store, query, progress)
+        let_go_on(store, query, progress)
     return _find_out(store, asked, progress)
 
 
@@ -322,7 +322,7 @@ def _without_since(command: str) -> list[str]:
     return words[:at] + words[at + 2 :]
 
 
-def _let_go_on(store: Store, query: str, progress: Progress) -> None:
+def let_go_on(store: Store, query: str, progress: Progress) -> None:
     """Let a query go on that a merge has paused which was killed then."""
     now = pause.state(store, query)
     if now.wanted == "paused" and now.reason.startswith(PAUSED_FOR):
