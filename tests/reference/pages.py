@@ -51,9 +51,9 @@ In order of precedence: a flag; the environment; a profile (`[profiles.NAME]`, c
 writes a file from an existing checkpoint. Unknown keys and variables are errors. Durations are \
 written like `90s`, `15m`, `7d` or `PT15M`."""
 _ERRORS = """\
-Each error has a `message`, a `hint` (what to do next, as a command if possible), an `exit_code`, \
-`retryable`, and `details` with the identifiers that it is about. `savepoints.SavepointsError` is \
-the base class of all."""
+Each error has a `message`, a `hint` (what to do next, as a command if possible; a traceback and \
+`str(error)` end with it), an `exit_code`, `retryable`, and `details` with the identifiers that it \
+is about. `savepoints.SavepointsError` is the base class of all."""
 _EVENTS = """\
 Every command that finishes adds a row to the Delta table `events/` of the store, which any Delta \
 reader can read. Rows are never changed."""
