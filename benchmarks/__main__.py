@@ -28,6 +28,7 @@ from benchmarks import (
     restore_native,
     result,
     seed,
+    small_merge,
     state,
 )
 from benchmarks.result import Result
@@ -45,6 +46,7 @@ MEASURES: dict[str, Measure] = {
     "incremental": incremental.measure,
     "list": list_.measure,
     "merge": merge.measure,
+    "small-merge": small_merge.measure,
     "late": late.measure,
     "bounded-run": bounded_run.measure,
     "disturbance": disturbance.measure,

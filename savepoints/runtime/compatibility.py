@@ -7,15 +7,19 @@ topic that was deleted and recreated.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
+from typing import final
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.state import layout
+from savepoints.checkpoint.state.layout import Layout
 from savepoints.config.settings import KafkaSettings
-from savepoints.errors import EnvironmentUnfitError
+from savepoints.errors import EnvironmentUnfitError, SavepointsError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.plan import Progress
+from savepoints.runtime.app import App
 from savepoints.runtime.runner import Runner
 from savepoints.sources.combined import availability
 from savepoints.store.root import Store
@@ -47,10 +51,47 @@ def is_seeded(generation: Generation) -> bool:
 
 def require_layout(store: Store, runner: Runner, checkpoint: Location, app: str) -> None:
     """Compare the program's state layout with that of a checkpoint, on empty inputs, by name."""
-    with store.scratch() as scratch:
-        runner.run_on_nothing(scratch)
-        now = layout.read(scratch / "checkpoint")
-    layout.require_names(layout.read(checkpoint), now, app)
+    ProgramLayout(store).require(runner, checkpoint, app)
+
+
+@final
+class ProgramLayout:
+    """The state layout of the program that a run goes on with, found out once.
+
+    It takes a run on empty inputs, some seconds, and depends on no checkpoint: so a run that is
+    paused finds it out while it waits, and resumes at once in whatever generation there is then.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Begin without a program."""
+        self._store = store
+        self._runner: Runner | None = None
+        self._known: tuple[App, Layout] | None = None
+
+    def require(self, runner: Runner, checkpoint: Location, app: str) -> None:
+        """Compare the layout of a runner's program with that of a checkpoint, by name.
+
+        Raises:
+            LayoutChangedError: If fields of the state have other names in the program.
+        """
+        layout.require_names(layout.read(checkpoint), self._of(runner), app)
+
+    def keep(self, runner: Runner) -> None:
+        """Remember what runs, for `find_ahead`."""
+        self._runner = runner
+
+    def find_ahead(self) -> None:
+        """Find out the layout of what ran last; where that fails, `require` will tell."""
+        if self._runner is not None:
+            with suppress(SavepointsError):
+                self._of(self._runner)
+
+    def _of(self, runner: Runner) -> Layout:
+        if self._known is None or self._known[0] != runner.app:
+            with self._store.scratch() as scratch:
+                runner.run_on_nothing(scratch)
+                self._known = runner.app, layout.read(scratch / "checkpoint")
+        return self._known[1]
 
 
 def require_same_topics(

@@ -296,6 +296,11 @@ class Runner:
             )
         ]
 
+    @property
+    def app(self) -> App:
+        """The program that it runs."""
+        return self._app
+
     def run_on_nothing(self, scratch: Location) -> None:
         """Run the program once on empty inputs, which shows the layout of its state."""
         run_on_nothing(self._spark, self._app, scratch)

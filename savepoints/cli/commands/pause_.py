@@ -43,10 +43,10 @@ def waiting(function: Function) -> Function:
 def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -> None:
     """Pause QUERY after its current batch.
 
-    The run finishes its batch, takes a savepoint and releases the lease, so that rollback and other
-    commands can work on the query; it then waits for `savepoints resume`. A run with --until or
-    another limit ends instead. If no run is active, the request stays: the next run is paused as
-    soon as it starts. Only `savepoints run` obeys; a query in your own driver does not.
+    The run finishes its batch, takes a native savepoint and releases the lease, so that rollback
+    and other commands can work on the query; it then waits for `savepoints resume`. A run with
+    --until or another limit ends instead. If no run is active, the request stays: the next run is
+    paused as soon as it starts. Only `savepoints run` obeys; a query in your own driver does not.
 
     Pausing again shows the current status. Exit code 3 if the query is not paused within --wait.
     Needs no JVM.

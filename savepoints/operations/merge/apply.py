@@ -36,6 +36,7 @@ from savepoints.runtime import scratch_query
 from savepoints.runtime.app import MergeFunctions
 from savepoints.runtime.replay import Live
 from savepoints.sources.archive import archive
+from savepoints.sources.archive import files as archive_files
 from savepoints.sources.late import affected_entities
 from savepoints.store import bindings, scratch
 from savepoints.store.locks.lease import Lease
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from savepoints.state.storage.row_sources import SavedRows
+
+# Of what `write_inputs` writes, so that no job has to look into the files for it.
+_ENTITIES = "entity string, base int"
 
 
 def write_inputs(assignment: Assignment, place: Location) -> None:
@@ -129,7 +133,8 @@ def _settle(
     spark: SparkSession, plan: MergingPlan, store: Store, check: Callable[[], None]
 ) -> None:
     """Archive the events, note the merge in the ledger, and save where the generation begins."""
-    events = spark.read.parquet((Location.of(plan.place) / scratch.EVENTS).uri.hadoop)
+    place = Location.of(plan.place) / scratch.EVENTS
+    events = spark.read.schema(archive_files.SCHEMA).parquet(place.uri.hadoop)
     # The archive before the ledger: who finds a merge in the ledger reads its events from there.
     archive.append_late(spark, plan.archive, events, plan.operation_id)
     faults.reach("merge.archived")
@@ -217,7 +222,7 @@ def _replay(plan: MergingPlan) -> Location:
 
 
 def _touched(spark: SparkSession, place: Location) -> DataFrame:
-    return spark.read.parquet((place / scratch.ENTITIES).uri.hadoop)
+    return spark.read.schema(_ENTITIES).parquet((place / scratch.ENTITIES).uri.hadoop)
 
 
 def _row(plan: MergingPlan, store: Store) -> Merge:

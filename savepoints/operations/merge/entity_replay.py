@@ -19,7 +19,7 @@ From the cut on each batch of the live query is a slice of its own, either way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -60,6 +60,8 @@ class MergeReplay(ShadowReplay):
     policy_without_strategy = "replay-all"
 
     proof: Savepoint
+    # The batch after which the fields of the entities were found, and they.
+    _proved: tuple[int, dict[int, str]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         """Read what has arrived meanwhile; a late event among it would count twice."""
@@ -154,9 +156,17 @@ class MergeReplay(ShadowReplay):
         self.batch = newest
 
     def fields(self) -> dict[int, str]:
-        """Return the fields of the entities, nothing for all of them; see `ShadowReplay`."""
+        """Return the fields of the entities, nothing for all of them; see `ShadowReplay`.
+
+        Found once for each batch up to which was replayed: the query is paused in the end.
+        """
         if self.strategy is None:
             return {}
+        if self._proved is None or self._proved[0] != self.batch:
+            self._proved = self.batch, self._fields()
+        return self._proved[1]
+
+    def _fields(self) -> dict[int, str]:
         from savepoints.state.merge import splice
 
         saved = self.state()

@@ -1,7 +1,7 @@
 """`pause` and `resume`: ask the run of a query to stop between two batches, and to go on.
 
 The request stands in the store, so the two may be on different machines. The run looks for it every
-few seconds (`operations.paused`). What is told of a query follows from the request, the run's
+second (`operations.paused`). What is told of a query follows from the request, the run's
 answer, and who holds the leases: a run that has died is never told to be running or pausing.
 """
 
@@ -23,7 +23,7 @@ from savepoints.store.locks.pause_requests import Wanted
 from savepoints.store.root import Store
 
 # How often `--wait` looks, and how often it says that it still waits.
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.2
 _REPEAT_SECONDS = 10.0
 
 

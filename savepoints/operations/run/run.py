@@ -15,6 +15,7 @@ from savepoints.operations.run.program import Order, Program, resolve
 from savepoints.operations.run.segment import nothing, run_segment
 from savepoints.operations.run.supervisor import Segment, Supervisor
 from savepoints.plan import Progress, silent
+from savepoints.runtime.compatibility import ProgramLayout
 from savepoints.runtime.runner import Ran
 from savepoints.runtime.stop_signals import stopped_by_signals
 from savepoints.store.root import Store
@@ -100,6 +101,7 @@ def run(
         begun_in=store.generations.find_current(query),
     )
     recovery = _Recovery(resolve(order))
+    layouts = ProgramLayout(store)
     last = Supervisor(
         store,
         query,
@@ -109,7 +111,8 @@ def run(
         signals=stopped_by_signals,
         progress=progress,
     ).supervise(
-        partial(run_segment, order),
+        partial(run_segment, order, layouts),
+        drained=layouts.find_ahead,
         before=recovery.at_first if recover else None,
         damaged=recovery.of if recover else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from savepoints.checkpoint import position
 from savepoints.config.schedule import Schedule, parse_schedule
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, Savepoint
+from savepoints.model import Form, Generation, Savepoint
 from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
 from savepoints.operations.rollback.query_context import checkpoint_of
@@ -26,6 +26,7 @@ from savepoints.runtime import archive_first, compatibility, run_ends
 from savepoints.runtime.archive_of import runner_of
 from savepoints.runtime.bounded import KafkaEnd, Limits
 from savepoints.runtime.bounded_tables import TableEnd
+from savepoints.runtime.compatibility import ProgramLayout
 from savepoints.runtime.runner import Ended, Ran, Runner
 from savepoints.runtime.ticker import Ticker
 from savepoints.store.batch_log import Recorder
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     pass
 
 
-def run_segment(order: Order, supervisor: Supervisor, held: Lease) -> Segment:
+def run_segment(
+    order: Order, layouts: ProgramLayout, supervisor: Supervisor, held: Lease
+) -> Segment:
     """Run a query once under its lease.
 
     While the lease was waited for the query may have got another program and another generation,
@@ -55,7 +58,7 @@ def run_segment(order: Order, supervisor: Supervisor, held: Lease) -> Segment:
     with recording(order.store, "run", query=order.query, parameters=parameters) as noted:
         begun = time.monotonic()
         generation = _begin(program, supervisor)
-        ran = _run(program, generation, supervisor, held, periodically, begun)
+        ran = _run(program, generation, layouts, supervisor, held, periodically, begun)
         if supervisor.pause_requested and ran.ended == "drained":
             ran = replace(ran, ended="paused")
         ended = (
@@ -64,12 +67,24 @@ def run_segment(order: Order, supervisor: Supervisor, held: Lease) -> Segment:
         order.progress(ended)
         noted.note(message=ended, rows=ran.input_rows, seconds=ran.seconds)
         try:
-            return Segment(ran, _savepoint(program, generation, ran))
+            forms = forms_at_the_end(order, is_paused=supervisor.pause_requested)
+            return Segment(ran, _savepoint(program, generation, ran, forms))
         except SavepointsError as error:
             if not supervisor.pause_requested:
                 raise
             order.progress(f"no savepoint was taken for the pause: {error.message}")
             return Segment(ran, None, error.message)
+
+
+def forms_at_the_end(order: Order, *, is_paused: bool) -> tuple[Form, ...]:
+    """Return the forms of a segment's last savepoint.
+
+    Who asked for a pause waits for it, so it is taken without rows. A run that ends instead of
+    waiting takes the savepoint that it was asked for.
+    """
+    if is_paused and order.is_endless and "native" in order.forms:
+        return ("native",)
+    return order.forms
 
 
 def nothing(order: Order, ended: Ended, generation: int, seconds: float = 0.0) -> Ran:
@@ -95,6 +110,7 @@ def _begin(program: Program, supervisor: Supervisor) -> Generation:
 def _run(
     program: Program,
     generation: Generation,
+    layouts: ProgramLayout,
     supervisor: Supervisor,
     held: Lease,
     periodically: AbstractContextManager[object],
@@ -108,7 +124,7 @@ def _run(
         ran = nothing(order, "caught_up", generation.generation, time.monotonic() - begun)
         offsets = target.ends if isinstance(target, KafkaEnd) else {}
         return replace(ran, caught_up=True, remaining_records=0, offsets=offsets)
-    runner = _runner(program, generation, restored=restored)
+    runner = _runner(program, generation, layouts, restored=restored)
     recorder = Recorder(order.store.root, order.query, generation.generation, checkpoint)
 
     def check() -> None:
@@ -178,7 +194,9 @@ def _is_restored(program: Program, generation: Generation, *, is_bounded: bool) 
     return restored
 
 
-def _runner(program: Program, generation: Generation, *, restored: bool) -> Runner:
+def _runner(
+    program: Program, generation: Generation, layouts: ProgramLayout, *, restored: bool
+) -> Runner:
     """Start Spark, and compare the program with the state that it goes on with."""
     from savepoints.spark.session import session
 
@@ -193,9 +211,10 @@ def _runner(program: Program, generation: Generation, *, restored: bool) -> Runn
         position=position.read(checkpoint).offsets,
         progress=order.progress,
     )
+    layouts.keep(runner)
     if restored and not order.accept_state_names:
         order.progress("comparing the program with the restored state")
-        compatibility.require_layout(order.store, runner, checkpoint, program.bound.app)
+        layouts.require(runner, checkpoint, program.bound.app)
     return runner
 
 
@@ -224,7 +243,9 @@ def _periodically(program: Program, schedule: Schedule) -> Iterator[None]:
             yield
 
 
-def _savepoint(program: Program, generation: Generation, ran: Ran) -> Savepoint | None:
+def _savepoint(
+    program: Program, generation: Generation, ran: Ran, forms: Sequence[Form]
+) -> Savepoint | None:
     """Return a savepoint of the end, if there is to be one."""
     order = program.order
     if not order.final_savepoint:
@@ -232,7 +253,7 @@ def _savepoint(program: Program, generation: Generation, ran: Ran) -> Savepoint 
     return final_savepoint.savepoint(
         order.store,
         generation,
-        forms=order.forms,
+        forms=forms,
         app=program.bound.app,
         moved=ran.batches > 0,
         progress=order.progress,

@@ -34,10 +34,10 @@ from savepoints.store.locks.lease import Lease, LeaseRecord
 from savepoints.store.locks.pause_requests import Request
 from savepoints.store.root import Store
 
-# How often a run looks for a request: one GET, 29,000 a day.
-POLL_INTERVAL = timedelta(seconds=3)
+# How often a run looks for a request: one GET, 86,400 a day. A pause takes half of it longer.
+POLL_INTERVAL = timedelta(seconds=1)
 # How often a run does that waits to resume, or for another verb to end.
-_IDLE_SECONDS = 1.0
+_IDLE_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,13 @@ class Supervisor:
         segment: Callable[[Supervisor, Lease], Segment],
         *,
         before: Callable[[], None] | None = None,
+        drained: Callable[[], None] = lambda: None,
         damaged: Callable[[CheckpointDamagedError], None] | None = None,
     ) -> Segment | None:
         """Run segments, from one pause to the next, until one ends by itself or by a signal.
 
         Args:
+            drained: Called when a pause was answered that the run waits in; it may take seconds.
             damaged: Called without the lease when a segment finds the checkpoint damaged; if it
                 returns, the query can run.
 
@@ -147,9 +149,12 @@ class Supervisor:
                             held.close()
                             damaged(error)
                             state = Paused()
-                    case Draining(drained):
-                        self._drain(held, drained)
+                    case Draining(ended):
+                        self._drain(held, ended)
                         state = Paused() if self.idles else None
+                        if self.idles:
+                            with self.signals(self.stop):
+                                drained()
         return last
 
     @property
@@ -163,7 +168,7 @@ class Supervisor:
 
     @contextmanager
     def may_stop(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Call `stop` within on a signal or a pause, which is looked for every few seconds."""
+        """Call `stop` within on a signal or a pause, which is looked for every second."""
 
         def end() -> None:
             self.stop()

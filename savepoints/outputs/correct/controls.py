@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _LIVE, _REPLAYED = "live", "replayed"
 _SAMPLE = 5
+_NOTHING: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,10 @@ def compare_rows(
     differs.persist()
     try:
         counted = {one["side"]: one["count"] for one in differs.groupBy("side").count().collect()}
-        touched = differs.select(f"{ROW}.{quoted(rows.entity)}").distinct().count()
-        shown = _sample(differs)
+        touched, shown = 0, _NOTHING
+        if counted:  # Mostly nothing differs, and each of these is a job.
+            touched = differs.select(f"{ROW}.{quoted(rows.entity)}").distinct().count()
+            shown = _sample(differs)
     finally:
         differs.unpersist()
     return OutputControls(

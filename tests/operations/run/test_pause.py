@@ -71,20 +71,28 @@ def live(store: Store) -> Location:
 class Run:
     """A run whose batches do nothing; all the rest is as in `savepoints run`."""
 
-    def __init__(self, store: Store, *, idles: bool = True, save: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        idles: bool = True,
+        save: bool = True,
+        drained: Callable[[], None] = lambda: None,
+    ) -> None:
         self.store = store
         self.said: list[str] = []
         self.lives: list[int] = []
         self.taken: list[Savepoint] = []
         self.failed: BaseException | None = None
         self._save = save
+        self._drained = drained
         self._supervisor = Supervisor(store, QUERY, idles=idles, progress=self.said.append)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         try:
-            self._supervisor.supervise(self._live)
+            self._supervisor.supervise(self._live, drained=self._drained)
         except Exception as error:  # noqa: BLE001
             self.failed = error
 
@@ -139,6 +147,30 @@ def no_segment(_supervisor: Supervisor, _held: Lease) -> Segment:
 
 def verbs(store: Store) -> list[tuple[str, str]]:
     return [(one.verb, one.result) for one in reversed(store.events.all())]
+
+
+@ON_LOCAL
+def test_what_takes_time_is_done_while_the_run_waits_and_others_know_that_it_is_paused(
+    store: Store, live: Location
+) -> None:
+    """Once for each pause, after the answer, and not by a run that ends instead."""
+    seen: list[str] = []
+
+    def look() -> None:
+        seen.append(state(store, QUERY).state)
+
+    with Run(store, drained=look) as run:
+        run.is_in("running")
+        pause(store, QUERY, wait=LONG)
+        wait_until(lambda: seen == ["paused"], "it was called")
+        resume(store, QUERY, wait=LONG)
+        run.is_in("running")
+    assert seen == ["paused"]
+    with Run(store, idles=False, drained=look) as run:
+        run.is_in("running")
+        pause(store, QUERY)
+        run.ends()
+    assert seen == ["paused"]
 
 
 @ON_LOCAL
