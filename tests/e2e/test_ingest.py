@@ -147,7 +147,8 @@ def test_killed_and_rolled_back_each_event_is_there_once_or_refused_with_the_rea
         if row["event_id"] is not None
     }
     assert {name for name, _ in events} | told == given.keys(), "none is lost"
-    assert {"expired", "unreadable"} <= {reason for reason, _, _ in refused}
+    # Each seed draws these; `unreadable` is not drawn by seed 3.
+    assert {"expired", "changed", "ahead"} <= {reason for reason, _, _ in refused}
 
 
 def test_trap_what_somebody_else_writes_into_the_topic_is_refused_and_stops_nothing(
