@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
-
-from delta.tables import DeltaTable
 
 from benchmarks import state
 from savepoints.outputs.delta import write
 from savepoints.uri import Uri
 from spark_jobs.order_totals import app
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def main(topic: str, directory: str) -> None:
@@ -40,21 +34,14 @@ def main(topic: str, directory: str) -> None:
     (
         result.writeStream.outputMode("update")
         .option("checkpointLocation", f"{directory}/checkpoint")
-        .foreachBatch(lambda batch, _number: _merge(batch, table))
+        .foreachBatch(
+            lambda batch, number: write.write_batch(
+                batch, table, mode="upsert", key=("customer_id",), app="plain", batch_id=number
+            )
+        )
         .trigger(availableNow=True)
         .start()
         .awaitTermination()
-    )
-
-
-def _merge(batch: DataFrame, table: Uri) -> None:
-    (
-        DeltaTable.forPath(batch.sparkSession, table.hadoop)
-        .alias("t")
-        .merge(batch.alias("s"), "t.customer_id <=> s.customer_id")
-        .whenMatchedUpdateAll()
-        .whenNotMatchedInsertAll()
-        .execute()
     )
 
 

@@ -100,9 +100,6 @@ def session_for(spark: SparkSession, rows: int | None) -> SparkSession:
     own = session_like(spark)
     # The success marker is an empty file that nothing reads.
     own.conf.set("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-    # Tasks put their files where they belong: on S3, where each move is a copy, one move less. What
-    # a job that failed leaves is read by nobody.
-    own.conf.set("mapreduce.fileoutputcommitter.algorithm.version", "2")
     if rows is not None and rows < _MANY_ROWS:
         for key, value in _FOR_FEW_ROWS.items():
             own.conf.set(key, value)

@@ -62,8 +62,8 @@ def write_batch(
     """
     from delta.tables import DeltaTable
 
-    if mode != "upsert" or (batch_id == 0 and _is_appended(batch, uri)):
-        writer = batch.write.format("delta").mode("overwrite" if mode == "complete" else "append")
+    if mode != "upsert":
+        writer = batch.write.format("delta").mode("append" if mode == "append" else "overwrite")
         writer.option("txnAppId", app).option("txnVersion", batch_id).save(uri.hadoop)
         return
     # MERGE takes its transaction id from the session, so the session is one of its own.
@@ -82,16 +82,3 @@ def write_batch(
     finally:
         spark.conf.unset("spark.databricks.delta.write.txnAppId")
         spark.conf.unset("spark.databricks.delta.write.txnVersion")
-
-
-def _is_appended(batch: DataFrame, uri: Uri) -> bool:
-    """Return True if a MERGE would append all rows as they are: into an empty table of their types.
-
-    Spark plans and compiles a MERGE for seconds, which a new query would wait for.
-    """
-    from deltalake import DeltaTable, Schema
-
-    table = DeltaTable(str(uri), storage_options=storage_options(uri))
-    types = {one.name: str(one.type) for one in table.schema().fields}
-    given = {one.name: str(one.type) for one in Schema.from_json(batch.schema.json()).fields}
-    return types == given and table.get_add_actions().num_rows == 0
