@@ -315,7 +315,7 @@ class Runner:
         inputs = self._app.inputs
         result = self._app.build({name: inputs[name].decode(one) for name, one in records.items()})
         for name, output in self._app.outputs.items():
-            part = output.selection.of(result)
+            part = output.selection.checked(result, name)
             write.ensure_table(self._table(name), part.schema.json())
             batch_version.require_columns(str(self._table(name)), part.columns)
         return result

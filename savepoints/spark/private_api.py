@@ -6,6 +6,7 @@
 | `StreamExecution.resolvedCheckpointRoot` | `attach` without `checkpoint=` | 3.5 to 4.2 | give it |
 | `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
+| `Filter.condition`, `TreePattern` | if a predicate is of the row alone | 3.5 to 4.2 | no `where` |
 | `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
@@ -72,6 +73,19 @@ def result_schema(query: StreamingQuery) -> str:
 def analyzed_plan(frame: DataFrame) -> JavaObject:
     """Return the logical plan of a frame, as it was written."""
     return frame._jdf.queryExecution().analyzed()
+
+
+def beside_the_row(frame: DataFrame, where: str) -> str | None:
+    """Return what a predicate depends on besides the row, in words; None if on nothing."""
+    condition = analyzed_plan(frame.where(where)).condition()
+    if not condition.deterministic():
+        return "chance"
+    pattern = jvm(frame.sparkSession).org.apache.spark.sql.catalyst.trees.TreePattern
+    if condition.containsPattern(pattern.CURRENT_LIKE()):
+        return "the clock or the user"
+    if condition.containsPattern(pattern.PLAN_EXPRESSION()):
+        return "other rows"
+    return None
 
 
 def optimized_plan(frame: DataFrame) -> JavaObject:

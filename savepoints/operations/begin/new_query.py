@@ -142,7 +142,7 @@ def make_outputs(outputs: Mapping[str, str], app: App, session: SparkSession, re
     """
     for name, uri in outputs.items():
         selection = app.outputs[name].selection
-        write.ensure_table(Uri.parse(uri), selection.type_of(result, session))
+        write.ensure_table(Uri.parse(uri), selection.type_of(result, name, session))
 
 
 def has_rows(uri: str) -> bool:

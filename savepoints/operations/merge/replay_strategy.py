@@ -126,8 +126,8 @@ def replayed(
         raise CheckFailedError(
             f"cannot replay {assignment.live.name} exactly; both ways were tried. In a few large "
             f"batches: {'; '.join(against)}. Batch by batch: {seen}",
-            hint="nothing was changed; the program may depend on the time of day, on the order "
-            f"of arrival, or on other tables; {ALTERNATIVES}",
+            hint="nothing was changed; the program may have changed since, or depend on the time "
+            f"of day, on the order of arrival, or on other tables; {ALTERNATIVES}",
             query=assignment.live.name,
             checks=[*against, seen],
         )

@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.errors import UsageError, message_of
+from savepoints.spark import private_api
 from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
@@ -39,12 +41,41 @@ class RowSelection:
         found = rows if self.where is None else rows.where(self.where)
         return found.select(*map(quoted, (*self.columns, *beside))) if self.columns else found
 
-    def type_of(self, result: str, session: SparkSession) -> str:
-        """Return the type of the part of a result, both as Spark's JSON of a row type."""
+    def checked(self, rows: DataFrame, output: str) -> DataFrame:
+        """Return the part of a result, of which only the columns are looked at.
+
+        Raises:
+            UsageError: If it names columns that the result does not have, or its predicate is none
+                of the row alone: a replay or a merge would choose other rows.
+        """
+        from pyspark.errors import PySparkException
+
+        try:
+            part = self.of(rows)
+            beside = self.where and private_api.beside_the_row(rows, self.where)
+        except PySparkException as error:
+            reason = message_of(error).strip().partition("\n")[0]
+            raise UsageError(
+                f"output {output!r} cannot have this part of the result: {reason}",
+                hint=f"the program's result has the columns {', '.join(rows.columns)}",
+                output=output,
+            ) from None
+        if beside:
+            raise UsageError(
+                f"where={self.where!r} of output {output!r} depends on {beside}, so a batch that "
+                "is run again could write other rows",
+                hint="compute it in build, from columns of the events, and compare a column of the "
+                "result",
+                output=output,
+            )
+        return part
+
+    def type_of(self, result: str, output: str, session: SparkSession) -> str:
+        """Return the type of an output's part, from the result's; Spark's JSON of a row type."""
         from pyspark.sql.types import StructType
 
         rows = session.createDataFrame([], StructType.fromJson(json.loads(result)))
-        return self.of(rows).schema.json()
+        return self.checked(rows, output).schema.json()
 
 
 EVERYTHING = RowSelection()

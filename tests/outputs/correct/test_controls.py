@@ -14,6 +14,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.outputs.correct import controls
 from savepoints.outputs.correct.controls import OutputControls
 from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from tests.outputs.tables import recorded
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ LATER: list[Row] = [("a", 2, 0.1), ("a", 2, 0.1), ("b", 2, 0.3), ("k", 2, 7.0)]
 
 
 def compared(
-    spark: SparkSession, uri: Path, replayed: Sequence[Row], tolerance: float = 0.0
+    spark: SparkSession,
+    uri: Path,
+    replayed: Sequence[Row],
+    tolerance: float = 0.0,
+    selection: RowSelection = EVERYTHING,
 ) -> OutputControls:
     """Compare the controls a and b; k is touched by the late batch."""
     names = ("client", "day", "total")
@@ -54,6 +59,7 @@ def compared(
         entity="client",
         everybody=spark.createDataFrame([("a",), ("b",), ("k",)], "entity string"),
         tolerance=tolerance,
+        selection=selection,
     )
 
 
@@ -78,6 +84,16 @@ def test_rows_that_differ_are_counted_and_shown(spark: SparkSession, tmp_path: P
         {"difference": "extra", "row": {"client": "b", "day": 2, "total": 0.25}},
         {"difference": "missing", "row": {"client": "b", "day": 2, "total": 0.3}},
     )
+
+
+@pytest.mark.spark
+def test_trap_a_program_with_another_predicate_of_its_output_is_found_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """No column and no row of state differs; the table was written with the predicate before."""
+    found = compared(spark, tmp_path / "sums", LATER, selection=RowSelection("total < 0.2"))
+
+    assert (found.entities, found.missing, found.extra) == (1, 1, 0)
 
 
 @pytest.mark.spark
