@@ -109,6 +109,36 @@ def test_bronze_silver_gold(lake: Lake, local_store: Store) -> None:
     assert sum(caught_up.edges[1].position.version <= v for v in versions(lake, "silver")) == 1
 
 
+@pytest.mark.nightly
+def test_a_plain_driver_takes_groups_of_its_pipeline_while_all_go_on(
+    lake: Lake, local_store: Store
+) -> None:
+    """Gold's total at its savepoint is that of silver's rows, up to where gold has read them."""
+    lake.give(1, 2)
+    for name in NAMES:
+        lake.run(name)
+        take(local_store, lake.checkpoint(name), query=name, outputs={name: lake.uri(name)})
+    gold, number = local_store.query("gold"), 2
+
+    with gold.periodic_groups(every="1s"):
+        while len(gold.groups()) < 4:
+            assert number < 100
+            lake.give(number := number + 2)
+            for name in NAMES:
+                lake.run(name)
+
+    totals = set()
+    for group in gold.groups():
+        assert group.problems == ()
+        saved = {one.query: one.outputs[0].version for one in group.savepoints}
+        (read,) = (one.read for one in group.reads if one.reader == "gold")
+        assert read <= saved["silver"]
+        (total,) = DeltaTable(lake.uri("gold"), saved["gold"]).to_pandas()["total"]
+        assert total == DeltaTable(lake.uri("silver"), read).to_pandas()["n"].sum()
+        totals.add(total)
+    assert len(totals) > 1
+
+
 def versions(lake: Lake, name: str) -> list[int]:
     """Return the versions that the log of a table has, by its files."""
     log = Path(lake.uri(name)) / "_delta_log"
