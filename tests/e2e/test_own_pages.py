@@ -100,6 +100,46 @@ def test_the_driver_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> No
     assert table() == before + Counter(["bob", "cy"])
 
 
+def test_the_second_version_of_the_page_goes_on_beside_the_first(tmp_path: Path) -> None:
+    program, restoring, comparing = blocks("your-driver.md", "python")
+    (tmp_path / "clicks.py").write_text(program)
+    known = program[program.index("known =") : program.index("clicks = ")]
+    second = program.replace(known, "checkpoint = sys.argv[2]\n")
+    second = second.replace('queryName("clicks")', 'queryName("clicks_v2")')
+    (tmp_path / "clicks_v2.py").write_text(second.replace("{root}/counts", "{root}/counts_v2"))
+    (tmp_path / "restore.py").write_text(restoring)
+    (tmp_path / "compare.py").write_text(
+        "import sys, savepoints\n"
+        'store = savepoints.Store.open(f"{sys.argv[1]}/savepoints")\n'
+        f"print({comparing.strip()}.equal)\n"
+    )
+    (tmp_path / "clicks").mkdir()
+    spark = {
+        "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(map(str, resolve_jars().spark))} pyspark-shell",
+        "PYSPARK_PYTHON": sys.executable,
+        "SAVEPOINTS_STORE": str(tmp_path / "savepoints"),
+    }
+
+    def python(name: str, *more: str) -> str:
+        return run([sys.executable, name, str(tmp_path), *more], tmp_path, **spark)
+
+    def click(number: int, *who: str) -> None:
+        lines = (json.dumps({"user": one, "page": "/"}) + "\n" for one in who)
+        (tmp_path / "clicks" / f"{number}.json").write_text("".join(lines))
+
+    click(1, "ada", "bob", "ada")
+    python("clicks.py")
+    checkpoint = python("restore.py").split()[-1]
+    click(2, "bob", "cy")
+    python("clicks_v2.py", checkpoint)
+    rows = DeltaTable(str(tmp_path / "counts_v2")).to_pyarrow_table().to_pylist()
+    assert {one["user"]: one["count"] for one in rows} == {"ada": 2, "bob": 2, "cy": 1}
+    # The first has not read the second file yet.
+    assert python("compare.py").split()[-1] == "False"
+    python("clicks.py")
+    assert python("compare.py").split()[-1] == "True"
+
+
 def test_the_app_of_the_page_runs_and_is_rolled_back(
     world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:
