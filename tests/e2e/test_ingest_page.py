@@ -82,9 +82,8 @@ def test_the_page_is_followed(
     assert set(said) == {memory.EXPIRED, memory.CHANGED, memory.AHEAD, memory.UNREADABLE}
     assert shown.keys() <= set(said)
     assert sum(shown.values()) == before["refused"]
-    code, out, _ = called(
-        "state", "latest", "--query", "events_once", "-o", "json", "--config", str(config)
-    )
+    (state,) = re.findall("`(savepoints state .*?)`", (DOCS / PAGE).read_text())
+    code, out, _ = called(*shlex.split(state)[1:], "-o", "json", "--config", str(config))
     assert code == 0
     found = json.loads(out)
     values = [one["value"]["groupState"] for one in found["rows"]]
