@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import pytest
@@ -63,7 +61,7 @@ class History(Generic[Content]):
         code = killed_at(
             self.chance.choice(self.points),
             *("run", self.desk.query, "--until", "latest"),
-            *("--config", str(_settings_file(self.desk))),
+            *("--config", str(self.desk.write_settings())),
         )
         assert code == -9, code
         self.deaths += 1
@@ -76,30 +74,6 @@ class History(Generic[Content]):
         # Later ones are on a line that is given up.
         kept = [*self.saved][: [*self.saved].index(name) + 1]
         self.saved = {one: self.saved[one] for one in kept}
-
-
-def _settings_file(desk: Desk) -> Path:
-    """Write the settings of a desk for a process of its own."""
-    bound, conf = desk.settings.queries[desk.query], desk.settings.spark.conf
-    lines = [
-        f"store = {json.dumps(desk.settings.store)}",
-        f"[kafka]\nbootstrap_servers = {json.dumps(desk.settings.kafka.bootstrap_servers)}",
-        f"[spark]\nmaster = {json.dumps(desk.settings.spark.master)}",
-        "[spark.conf]",
-        *(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in conf.items()),
-        f"[queries.{desk.query}]\napp = {json.dumps(bound.app)}",
-        f"checkpoints = {json.dumps(bound.checkpoints)}",
-        *([f"max_offsets_per_trigger = {bound.max_offsets_per_trigger}"]
-          if bound.max_offsets_per_trigger else []),
-    ]  # fmt: skip
-    for section, names in (
-        ("outputs", bound.outputs), ("topics", bound.topics), ("archives", bound.archives)
-    ):  # fmt: skip
-        lines.append(f"[queries.{desk.query}.{section}]")
-        lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in names.items()]
-    file = desk.directory / "savepoints.toml"
-    file.write_text("\n".join(lines) + "\n")
-    return file
 
 
 NIGHTLY = [

@@ -261,7 +261,7 @@ def test_sort_window_killed_in_mid_window_goes_on(
     desk = Desk.open(world, tmp_path, case.app, most=SIZE // 5)
     events = case.events()
     send(desk, samples.arriving(events, case.lateness, 8))
-    write_settings(desk)
+    desk.write_settings()
     log = tmp_path / "sorted" / "_delta_log"
 
     process = subprocess.Popen(
@@ -287,23 +287,3 @@ def test_sort_window_killed_in_mid_window_goes_on(
     desk.run(until="latest", final_savepoint=False)
 
     assert case.rows(desk) == truth
-
-
-def write_settings(desk: Desk) -> None:
-    """Write the settings for a process of its own."""
-    bound = desk.settings.queries[desk.query]
-    spark_conf = desk.settings.spark.conf
-    lines = [
-        f"store = {json.dumps(desk.settings.store)}",
-        f"[kafka]\nbootstrap_servers = {json.dumps(desk.settings.kafka.bootstrap_servers)}",
-        f"[spark]\nmaster = {json.dumps(desk.settings.spark.master)}",
-        "[spark.conf]",
-        *(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in spark_conf.items()),
-        f"[queries.{desk.query}]\napp = {json.dumps(bound.app)}",
-        f"checkpoints = {json.dumps(bound.checkpoints)}",
-        f"max_offsets_per_trigger = {bound.max_offsets_per_trigger}",
-    ]
-    for section, names in (("outputs", bound.outputs), ("topics", bound.topics)):
-        lines.append(f"[queries.{desk.query}.{section}]")
-        lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in names.items()]
-    (desk.directory / "savepoints.toml").write_text("\n".join(lines) + "\n")
