@@ -15,7 +15,7 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.config.settings import KafkaSettings
-from savepoints.errors import EnvironmentUnfitError, SavepointsError
+from savepoints.errors import EnvironmentUnfitError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.plan import Progress
@@ -83,7 +83,8 @@ class ProgramLayout:
     def find_ahead(self) -> None:
         """Find out the layout of what ran last; where that fails, `require` will tell."""
         if self._runner is not None:
-            with suppress(SavepointsError):
+            # Whatever it is, a query that is paused must not end for it.
+            with suppress(Exception):
                 self._of(self._runner)
 
     def _of(self, runner: Runner) -> Layout:

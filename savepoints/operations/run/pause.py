@@ -1,7 +1,7 @@
 """`pause` and `resume`: ask the run of a query to stop between two batches, and to go on.
 
 The request stands in the store, so the two may be on different machines. The run looks for it every
-second (`operations.paused`). What is told of a query follows from the request, the run's
+second (`operations.run.supervisor`). What is told of a query follows from the request, the run's
 answer, and who holds the leases: a run that has died is never told to be running or pausing.
 """
 
