@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-import pytest
-
 from tests import draw
 from tests.e2e.desk import Desk
 from tests.processes import killed_at
@@ -74,12 +72,3 @@ class History(Generic[Content]):
         # Later ones are on a line that is given up.
         kept = [*self.saved][: [*self.saved].index(name) + 1]
         self.saved = {one: self.saved[one] for one in kept}
-
-
-NIGHTLY = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]

@@ -18,6 +18,7 @@ from savepoints.operations.merge.merge import Merged
 from savepoints.operations.merge.prepare import MergeRequest, Prepared
 from tests.e2e import late_desk, seeds
 from tests.e2e.desk import Desk
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.seeds import History
 from tests.spark_jobs import account_tables, samples, truths
 from tests.spark_jobs.test_applications import send, with_records
@@ -25,7 +26,7 @@ from tests.spark_jobs.test_applications import send, with_records
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = seeds.NIGHTLY
+pytestmark = NIGHTLY
 
 APP = "spark_jobs.accounts:app"
 LATENESS = pd.Timedelta(seconds=30)

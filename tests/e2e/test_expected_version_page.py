@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
-import pytest
 
 from savepoints.local import LocalWorld
 from savepoints.runtime.app import Output
 from spark_jobs import accounts
 from tests.e2e.desk import Desk
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.pages import blocks
 from tests.e2e.shop import called
 from tests.spark_jobs import account_tables, samples, truths
@@ -21,13 +21,7 @@ from tests.spark_jobs import account_tables, samples, truths
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 PAGE = "how-to/expected-version.md"
 LATENESS = pd.Timedelta(seconds=30)

@@ -16,19 +16,14 @@ from savepoints.operations.run import run as run_module
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.outputs.delta.log import commits
 from spark_jobs.orders.comparison import compare
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.shop import QUERY, Shop
 from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 BEGIN = date(1997, 1, 1)
 FORKED, UNTIL = BEGIN + timedelta(days=4), BEGIN + timedelta(days=8)

@@ -23,6 +23,7 @@ from savepoints.sources.kafka import live_ranges, offsets
 from spark_jobs.ingest.load import load
 from tests.e2e import seeds
 from tests.e2e.desk import Desk, records_before
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.seeds import History
 from tests.e2e.shop import environment
 from tests.spark_jobs import account_tables, feed_model
@@ -32,7 +33,7 @@ from tests.spark_jobs.feed_server import Feed, serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = seeds.NIGHTLY
+pytestmark = NIGHTLY
 
 APP = "spark_jobs.ingest.events_once:app"
 POINTS = ("run.written_events", "run.written_refused", "run.outputs_written")

@@ -15,8 +15,8 @@ from savepoints.local import LocalWorld
 from savepoints.outputs.delta.batch_version import open_table
 from spark_jobs.ingest import __main__ as ingest
 from spark_jobs.ingest import memory
-from tests.e2e import seeds
 from tests.e2e.desk import Desk
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.pages import DOCS, blocks
 from tests.e2e.shop import called
 from tests.spark_jobs import feed_model
@@ -26,7 +26,7 @@ from tests.spark_jobs.feed_server import Feed, serving
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = seeds.NIGHTLY
+pytestmark = NIGHTLY
 
 PAGE = "how-to/ingest.md"
 DAYS = 12

@@ -11,18 +11,13 @@ from savepoints.local import LocalWorld
 from savepoints.operations.merge import late
 from savepoints.store.tables.merge_ledger import DROPPED, Ledger
 from tests.e2e.late_desk import Event, LateDesk
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.test_merge_ways import chunk, in_order, model_of_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 # What comes too late, by the batch that it comes in: its window was written long ago.
 LATE = {

@@ -11,18 +11,13 @@ import pytest
 from savepoints.local import LocalWorld
 from savepoints.store.tables.merge_ledger import MergePolicy
 from tests.e2e.late_desk import Event, LateDesk
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.test_merge_functions import LATE, model
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 # What is said when the query has been replayed up to where it stood.
 REPLAYED: dict[MergePolicy, str] = {

@@ -22,18 +22,13 @@ from tests.e2e import late_apps
 from tests.e2e.late_apps import WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.late_shop import archive, day, differing, ids, late_orders, written
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.shop import QUERY, Shop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 POLICY = "merge-function"
 

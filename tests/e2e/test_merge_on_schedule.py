@@ -17,18 +17,13 @@ from savepoints.operations.run import pause
 from savepoints.store.locks import journal, lease
 from savepoints.store.tables.merge_ledger import DROPPED, Ledger
 from tests.e2e.late_desk import LateDesk
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.shop import environment
 from tests.e2e.test_late import begun, in_time  # noqa: F401  (a fixture)
 from tests.e2e.test_merge_ways import chunk, in_order
 from tests.spark_session import wait_until
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 # A whole Spark starts and merges, on a machine that does other work as well.
 PATIENCE_SECONDS = 400.0

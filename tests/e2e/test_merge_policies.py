@@ -17,18 +17,13 @@ from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e.late_apps import WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.shop import QUERY, Shop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 
 def totals(desk: LateDesk, events: list[Event]) -> list[dict[str, Any]]:

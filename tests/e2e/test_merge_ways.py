@@ -14,17 +14,12 @@ from savepoints.local import LocalWorld
 from savepoints.store.tables.merge_ledger import Ledger
 from tests.e2e.late_apps import LATENESS_S, WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk
+from tests.e2e.marks import NIGHTLY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 SECONDS = 20
 # One of them is as late as can be, and dropped: it arrives after its window was written.

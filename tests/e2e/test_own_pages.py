@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -19,16 +18,11 @@ from deltalake import DeltaTable
 
 from savepoints.local import LocalWorld
 from savepoints.local.jars import resolve_jars
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.pages import blocks
 from tests.e2e.shop import environment
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 
 def typed(page: str, words: Mapping[str, str] | None = None) -> list[list[str]]:

@@ -17,6 +17,7 @@ import savepoints
 from savepoints.errors import QueryRunningError
 from savepoints.handle import Store
 from savepoints.model import Savepoint
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.plain_driver import Driver
 from tests.sources.broker import Broker
 from tests.spark_session import wait_until
@@ -26,13 +27,7 @@ if TYPE_CHECKING:
 
     from savepoints.local import LocalWorld
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 
 @pytest.fixture(params=["append", "upsert"])

@@ -31,15 +31,10 @@ from savepoints.operations.rollback.target import BeforeLast
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import journal
 from tests.e2e.late_shop import day, differing, ids, late_orders, prepared, written
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.shop import QUERY, RIGHT, Shop
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 HELD = late_orders(0, 2)
 FORK = "again"

@@ -5,24 +5,17 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
-import pytest
-
 import savepoints
 from savepoints.handle import Store
 from savepoints.io import Location
+from tests.e2e.marks import NIGHTLY
 from tests.e2e.shop import Shop
 from tests.spark_session import PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.e2e,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(900),
-]
+pytestmark = NIGHTLY
 
 
 def test_what_lies_in_the_store(spark: SparkSession, shop: Shop) -> None:

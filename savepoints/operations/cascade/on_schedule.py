@@ -8,12 +8,11 @@ until they are finished, and a run that begins finishes what a killed driver has
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import merge_schedule
@@ -31,6 +30,7 @@ from savepoints.operations.merge.prepare import MergeRequest, let_go_on
 from savepoints.operations.merge.result import Merged
 from savepoints.operations.pipeline import periodic_groups
 from savepoints.operations.run import pause
+from savepoints.operations.run.alongside import alongside
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime.ticker import Clock, Ticker
@@ -55,16 +55,15 @@ def merging(
     run: Callable[Concatenate[Store, str, P], R],
 ) -> Callable[Concatenate[Store, str, P], R]:
     """Let a run without an end merge on the schedule of the settings."""
+    return alongside(run, _unless_it_ends)
 
-    @functools.wraps(run)
-    def wrapped(store: Store, query: str, *args: P.args, **kwargs: P.kwargs) -> R:
-        if any(kwargs.get(name) is not None for name in _ENDS):
-            return run(store, query, *args, **kwargs)
-        progress = cast("Progress", kwargs.get("progress", silent))
-        with beside(store, query, progress=progress):
-            return run(store, query, *args, **kwargs)
 
-    return cast("Callable[Concatenate[Store, str, P], R]", wrapped)
+def _unless_it_ends(
+    store: Store, query: str, options: Mapping[str, object]
+) -> AbstractContextManager[object]:
+    if any(options.get(name) is not None for name in _ENDS):
+        return nullcontext()
+    return beside(store, query, progress=cast("Progress", options.get("progress", silent)))
 
 
 run = merging(periodic_groups.run)

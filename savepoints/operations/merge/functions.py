@@ -17,8 +17,8 @@ from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.operations.merge import generation_plan
 from savepoints.operations.merge.shadow_replay import ShadowReplay
+from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
-from savepoints.outputs.correct.entity_rows import EntityRows
 from savepoints.runtime import scratch_query
 from savepoints.runtime.app import App, MergeFunctions
 from savepoints.runtime.replay import ReplayBatch
@@ -82,16 +82,8 @@ def rows(
     """
     from savepoints.outputs.correct import combine as correct_combine
 
-    assert correction.entity is not None, "only a replay of everything replaces all rows"
     one = functions.rows[correction.live.output.name]
-    table = EntityRows.of(
-        spark,
-        correction.live,
-        correction.entity,
-        correction.mode,
-        correction.key,
-        correction.selection,
-    )
+    table = correct.entity_rows(spark, correction)
     return correct_combine.combined(table, entities, late, one.key, one.combine)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import parse_schedule
@@ -18,6 +19,7 @@ from savepoints.observe.recorder import recording
 from savepoints.operations.pipeline import group_savepoint, groups
 from savepoints.operations.pipeline.group_savepoint import Group
 from savepoints.operations.run import run as run_
+from savepoints.operations.run.alongside import alongside
 from savepoints.plan import Progress, silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.store import bindings
@@ -76,21 +78,21 @@ def periodic_groups(store: Store, query: str, *, every: str, progress: Progress 
     return Ticker(parse_schedule(every), call, f"groups of {query}")
 
 
+def _of_settings(
+    store: Store, query: str, options: Mapping[str, object]
+) -> AbstractContextManager[object]:
+    bound = bindings.complete(store).queries.get(query)
+    if bound is None or bound.groups is None:
+        return nullcontext()
+    progress = cast("Progress", options.get("progress", silent))
+    return periodic_groups(store, query, every=bound.groups, progress=progress)
+
+
 def grouping(
     run: Callable[Concatenate[Store, str, P], R],
 ) -> Callable[Concatenate[Store, str, P], R]:
     """Let a run take groups on the schedule of the query's settings."""
-
-    @functools.wraps(run)
-    def wrapped(store: Store, query: str, *args: P.args, **kwargs: P.kwargs) -> R:
-        bound = bindings.complete(store).queries.get(query)
-        if bound is None or bound.groups is None:
-            return run(store, query, *args, **kwargs)
-        progress = cast("Progress", kwargs.get("progress", silent))
-        with periodic_groups(store, query, every=bound.groups, progress=progress):
-            return run(store, query, *args, **kwargs)
-
-    return cast("Callable[Concatenate[Store, str, P], R]", wrapped)
+    return alongside(run, _of_settings)
 
 
 run = grouping(run_.run)

@@ -180,11 +180,10 @@ def differing(
     return _rows(spark, correction, entities, replayed).differing(entities, replayed)
 
 
-def _rows(
-    spark: SparkSession, correction: Correction, entities: DataFrame, replayed: DataFrame
-) -> EntityRows:
-    assert correction.entity is not None
-    rows = EntityRows.of(
+def entity_rows(spark: SparkSession, correction: Correction) -> EntityRows:
+    """Open the table of a correction that is about some entities."""
+    assert correction.entity is not None, "only a replay of everything replaces all rows"
+    return EntityRows.of(
         spark,
         correction.live,
         correction.entity,
@@ -192,6 +191,12 @@ def _rows(
         correction.key,
         correction.selection,
     )
+
+
+def _rows(
+    spark: SparkSession, correction: Correction, entities: DataFrame, replayed: DataFrame
+) -> EntityRows:
+    rows = entity_rows(spark, correction)
     rows.require_applicable(replayed)
     rows.refuse_taken_keys(entities, replayed)
     return rows

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -19,6 +17,7 @@ from savepoints.store import root
 from savepoints.store.locks import lease
 from tests.operations.pipeline.test_group_savepoint import chain, write
 from tests.pipelines import Queries, next_version
+from tests.spark_session import wait_until
 
 NAMES = ("bronze", "gold", "silver")
 
@@ -26,13 +25,6 @@ NAMES = ("bronze", "gold", "silver")
 @pytest.fixture
 def queries(local_store: Store, on_local: Location) -> Queries:
     return Queries(local_store, on_local)
-
-
-def wait_until(there: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not there():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def id_of(queries: Queries, query: str) -> str:
@@ -122,7 +114,11 @@ def test_a_driver_takes_them_as_long_as_it_wants(queries: Queries) -> None:
     store = queries.configured_store
 
     with store.query("gold").periodic_groups(every="1s"):
-        wait_until(lambda: len(groups.groups(queries.configured_store, "gold")) > 1)
+        wait_until(
+            lambda: len(groups.groups(queries.configured_store, "gold")) > 1,
+            "there are two groups",
+            60,
+        )
 
     assert set(map(tuple, saved(queries).values())) == {NAMES}
 
@@ -142,7 +138,7 @@ def test_a_run_takes_them_if_its_query_has_a_schedule_for_them(queries: Queries)
 
     def run(store: root.Store, query: str, until: str) -> str:
         if query == "gold":
-            wait_until(lambda: NAMES in map(tuple, saved(queries).values()))
+            wait_until(lambda: NAMES in map(tuple, saved(queries).values()), "there is a group", 60)
         return f"{query} until {until}"
 
     wrapped = periodic_groups.grouping(run)
