@@ -215,8 +215,12 @@ class Location:
             return False
         return True
 
-    def list(self, prefix: str = "") -> list[ObjectInfo]:
+    def list(self, prefix: str = "", *, after: str = "") -> list[ObjectInfo]:
         """List all files below a directory, sorted by path, without directory markers.
+
+        Args:
+            prefix: The directory.
+            after: Only those whose path comes after this one in the order of bytes.
 
         S3A leaves zero-byte objects where it made directories; nothing that Spark, Delta or this
         library writes is empty.
@@ -224,7 +228,8 @@ class Location:
         root = f"{self.uri.path}/" if self.uri.path else ""
         found = []
         with _translated(self.uri):
-            for chunk in _open(self.uri).list(self._key(prefix)):
+            offset = self._key(after) if after else None
+            for chunk in _open(self.uri).list(self._key(prefix), offset=offset):
                 found += [
                     ObjectInfo(
                         meta["path"].removeprefix(root),

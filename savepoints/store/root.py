@@ -21,7 +21,7 @@ from savepoints.store.tables.catalog import Catalog
 from savepoints.store.tables.events import Events
 from savepoints.store.tables.generations import Generations
 from savepoints.store.tables.merge_ledger import Ledger
-from savepoints.store.tables.snapshot import Snapshot
+from savepoints.store.tables.open_tables import OpenTables
 
 # A file that says that its directory is a store, and of which format.
 _MARK = "store.json"
@@ -40,13 +40,13 @@ class Store:
         any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
         settings: What programs, checkpoints and Kafka its queries have, without what generations
             are bound to; see `savepoints.store.bindings`.
-        read: What `snapshot` has read of its tables.
+        tables: Those of its tables that are open, or what `snapshot` has read of them.
     """
 
     root: Location
     any_line: bool = False
     settings: Settings = field(default_factory=Settings, compare=False, repr=False)
-    read: Snapshot | None = field(default=None, compare=False, repr=False)
+    tables: OpenTables = field(default_factory=OpenTables, compare=False, repr=False)
 
     @classmethod
     def at(  # noqa: PYI019
@@ -139,27 +139,27 @@ class Store:
         For verbs that only read, and for plans: what they say goes together. Whoever executes a
         plan looks at the store itself, under the query's lease.
         """
-        return self if self.read is not None else replace(self, read=Snapshot())
+        return replace(self, tables=self.tables.snapshot())
 
     @property
     def catalog(self) -> Catalog:
         """Which savepoints exist."""
-        return Catalog(self.root, self.any_line, self.read)
+        return Catalog(self.root, self.any_line, self.tables)
 
     @property
     def generations(self) -> Generations:
         """The generations of each query, with their checkpoints."""
-        return Generations(self.root, self.read)
+        return Generations(self.root, self.tables)
 
     @property
     def ledger(self) -> Ledger:
         """Which late batches were merged."""
-        return Ledger(self.root, self.read)
+        return Ledger(self.root, self.tables)
 
     @property
     def events(self) -> Events:
         """What was done."""
-        return Events(self.root)
+        return Events(self.root, self.tables)
 
     @contextmanager
     def using(self, savepoint_id: str, verb: str) -> Iterator[None]:

@@ -113,8 +113,8 @@ def test_trap_a_query_that_commits_while_its_logs_are_listed(on_local: Location)
     class Committing(Location):
         """A checkpoint whose query runs a batch after its offsets were listed once."""
 
-        def list(self, prefix: str = "") -> list[ObjectInfo]:
-            found = super().list(prefix)
+        def list(self, prefix: str = "", *, after: str = "") -> list[ObjectInfo]:
+            found = super().list(prefix, after=after)
             if prefix == "offsets" and not self.exists("commits/4"):
                 for log in ("offsets", "commits"):
                     self.put(f"{log}/4", self.get(f"{log}/3"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -27,7 +27,7 @@ from savepoints.store.savepoint import labels
 from savepoints.store.tables import columns, living_line
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.generations import Generations
-from savepoints.store.tables.snapshot import Snapshot
+from savepoints.store.tables.open_tables import OpenTables
 
 _LATEST = re.compile(r"latest(~\d{1,9})?", re.ASCII)
 
@@ -75,7 +75,7 @@ class Catalog:
 
     root: Location
     any_line: bool = False
-    snapshot: Snapshot | None = None
+    tables: OpenTables = field(default_factory=OpenTables, compare=False, repr=False)
 
     def all(self) -> list[Savepoint]:
         """Return all savepoints, the newest first.
@@ -156,12 +156,12 @@ class Catalog:
     def find(self, name: str, *, query: str | None = None) -> Savepoint:
         """Return the one savepoint that a name means; see `resolve`."""
         alone = self.any_line or not _is_relative(name)
-        generations = [] if alone else Generations(self.root, self.snapshot).all()
+        generations = [] if alone else Generations(self.root, self.tables).all()
         return resolve(self.all(), name, query=query, generations=generations)
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "catalog", columns.schema(_COLUMNS), self.snapshot)
+        return StoreTable(self.root / "catalog", columns.schema(_COLUMNS), self.tables)
 
 
 def select(

@@ -43,19 +43,26 @@ class _Sums:
     files: dict[str, str]
 
 
-def record(table: Location, version: int) -> None:
+def record(table: Location, version: int) -> str | None:
     """Write the checksums of a version, and of those before it that have none.
 
     Without them the table is no worse to read, so an error is only logged.
+
+    Returns:
+        The entity tag of the version's commit; None if it was not read.
     """
+    etag = None
     try:
-        while version >= 0 and not table.exists(_path(version)):
-            _write(table, version)
-            version -= 1
+        for each in range(version, -1, -1):
+            if table.exists(_path(each)):
+                break
+            written = _write(table, each)
+            etag = written if each == version else etag
     except FileNotFoundError:
         pass  # Delta has removed older commits.
     except SavepointsError as error:
         _LOG.warning("%s: no checksums of version %d: %s", table, version, error)
+    return etag
 
 
 def problems(table: Location) -> dict[str, str]:
@@ -99,9 +106,10 @@ def problems(table: Location) -> dict[str, str]:
     return found
 
 
-def _write(table: Location, version: int) -> None:
+def _write(table: Location, version: int) -> str:
+    """Write the checksums of a version and return the entity tag of its commit."""
     commit = f"_delta_log/{version:020}.json"
-    data = table.get(commit)
+    data, etag = table.get_version(commit)
     actions = [json.loads(line) for line in data.decode().splitlines()]
     paths = [unquote(one["add"]["path"]) for one in actions if "add" in one]
     checkpoint = f"_delta_log/{version:020}.checkpoint.parquet"
@@ -111,6 +119,7 @@ def _write(table: Location, version: int) -> None:
     content = {"at": rfc3339(utc_now()), "files": files}
     with suppress(FileExistsError):  # Another process made up for it at this moment.
         table.create(_path(version), sealed.seal(content))
+    return etag
 
 
 def _read(table: Location, path: str) -> _Sums | None:

@@ -12,7 +12,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel, persistently, plain, storage_options, unavailable
 from savepoints.model import rfc3339
 from savepoints.store.tables import checksums
-from savepoints.store.tables.snapshot import Snapshot
+from savepoints.store.tables.open_tables import OpenTables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,12 +44,12 @@ class StoreTable:
     """One Delta table of the store.
 
     Attributes:
-        snapshot: What was read before, where it need not be as new as can be.
+        tables: Those that are open already.
     """
 
     location: Location
     schema: pa.Schema
-    snapshot: Snapshot | None = None
+    tables: OpenTables = field(default_factory=OpenTables)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return all rows; none when the table has not been made yet."""
@@ -58,9 +58,7 @@ class StoreTable:
             table = self._open()
             return [] if table is None else self._rows(table)
 
-        if self.snapshot is None:
-            return persistently(read)
-        return self.snapshot.rows(str(self.location), lambda: persistently(read))
+        return self.tables.read(self.location, lambda: persistently(read))
 
     def append(self, rows: list[dict[str, Any]], *, key: str | None = None) -> None:
         """Add rows in one commit; columns that an older version did not have are added.
@@ -143,11 +141,14 @@ class StoreTable:
         self.location.require_space(_ROOM)
         commit_id = str(uuid.uuid4())
         properties = CommitProperties(app_transactions=[Transaction(commit_id, 1)])
+        is_repeated = False  # Before that nobody can have written it; to look reads the whole log.
 
         def attempt() -> DeltaTable:
+            nonlocal is_repeated
+            looked_for, is_repeated = is_repeated, True
             try:
                 table = self._open() or self._make()
-                if table.transaction_version(commit_id) is None:
+                if not looked_for or table.transaction_version(commit_id) is None:
                     write(table, properties)
             except CommitFailedError:
                 raise
@@ -161,16 +162,23 @@ class StoreTable:
             except CommitFailedError:
                 # The others are done sooner or later.
                 _LOG.debug("%s: lost the race for a version, attempt %d", self.location, nth)
+                self.tables.forget(self.location)
                 continue
-            checksums.record(self.location, int(table.version()))
-            if self.snapshot is not None:
-                self.snapshot.forget(str(self.location))
+            except BaseException:
+                self.tables.forget(self.location)  # Nobody knows what it has in memory now.
+                raise
+            self._committed(table)
             return table
         raise SavepointsError(
             f"{self.location}: other processes committed during {COMMIT_RETRIES} attempts",
             hint="run the command again",
             table=str(self.location),
         )
+
+    def _committed(self, table: DeltaTable) -> None:
+        """Write the checksums of a commit just made, from which the table is read on."""
+        etag = checksums.record(self.location, int(table.version()))
+        self.tables.committed(self.location, table, etag)
 
     def _make(self) -> DeltaTable:
         import pyarrow as pa
@@ -195,7 +203,7 @@ class StoreTable:
         try:
             if len(table.file_uris()) >= COMPACT_FILES:
                 write_deltalake(table, self._read(table), mode="overwrite")
-                checksums.record(self.location, int(table.version()))
+                self._committed(table)
         except (DeltaError, OSError, SavepointsError) as error:
             _LOG.debug("%s: could not be compacted this time: %s", self.location, error)
 
@@ -208,6 +216,14 @@ class StoreTable:
         return plain.append_column(_CHECKSUM, pa.array(hashes, pa.string()))
 
     def _open(self) -> DeltaTable | None:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return self.tables.newest(self.location, self._open_from_beginning)
+        except (DeltaError, OSError) as error:
+            raise self._damaged(error) from None
+
+    def _open_from_beginning(self) -> DeltaTable | None:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -226,7 +242,8 @@ class StoreTable:
         raise self._damaged("the start of its log is missing")
 
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
-        rows = _python_rows(self._read(table))
+        read = self.tables.rows(self.location, table, lambda: self._read(table))
+        rows = _python_rows(read)
         for row in rows:
             if row.pop(_CHECKSUM, None) != _checksum(row):
                 raise self._damaged(

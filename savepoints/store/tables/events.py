@@ -14,6 +14,7 @@ from typing import Any, Literal
 from savepoints.io import Location
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
+from savepoints.store.tables.open_tables import OpenTables
 
 Result = Literal["done", "failed", "skipped"]
 
@@ -64,6 +65,7 @@ class Events:
     """The events of a store."""
 
     root: Location
+    tables: OpenTables = field(default_factory=OpenTables, compare=False, repr=False)
 
     def all(self) -> list[Event]:
         """Return all events, the newest first."""
@@ -77,7 +79,7 @@ class Events:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "events", columns.schema(_COLUMNS))
+        return StoreTable(self.root / "events", columns.schema(_COLUMNS), self.tables)
 
 
 def _from_row(row: dict[str, Any]) -> Event:

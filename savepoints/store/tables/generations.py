@@ -7,7 +7,7 @@ begins a new one; a live checkpoint is never edited.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from savepoints.errors import QueryNotFoundError, StalePlanError, UsageError
@@ -15,7 +15,7 @@ from savepoints.io import Location
 from savepoints.model import Generation, utc_now
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
-from savepoints.store.tables.snapshot import Snapshot
+from savepoints.store.tables.open_tables import OpenTables
 
 _COLUMNS: columns.Shape = {
     "query": "text", "generation": "long", "checkpoint": "text", "status": "text",
@@ -29,7 +29,7 @@ class Generations:
     """The generations of all queries of a store."""
 
     root: Location
-    snapshot: Snapshot | None = None
+    tables: OpenTables = field(default_factory=OpenTables, compare=False, repr=False)
 
     def all(self, query: str | None = None) -> list[Generation]:
         """Return the generations, of one query or all, the newest first."""
@@ -158,4 +158,4 @@ class Generations:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "generations", columns.schema(_COLUMNS), self.snapshot)
+        return StoreTable(self.root / "generations", columns.schema(_COLUMNS), self.tables)

@@ -10,7 +10,7 @@ each where it belongs, so until it has come to the offsets of the merge they are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from savepoints.model import (
 from savepoints.result import Result
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
-from savepoints.store.tables.snapshot import Snapshot
+from savepoints.store.tables.open_tables import OpenTables
 
 # A generation that begins so with nothing reads everything once more, what was merged too.
 _REREADS_EVERYTHING = "reset"
@@ -144,7 +144,7 @@ class Ledger:
     """The merges of a store."""
 
     root: Location
-    snapshot: Snapshot | None = None
+    tables: OpenTables = field(default_factory=OpenTables, compare=False, repr=False)
 
     def all(self, query: str | None = None) -> list[Merge]:
         """Return the merges, of one query or all, the newest first."""
@@ -166,7 +166,7 @@ class Ledger:
 
     @property
     def _table(self) -> StoreTable:
-        return StoreTable(self.root / "ledger", columns.schema(_COLUMNS), self.snapshot)
+        return StoreTable(self.root / "ledger", columns.schema(_COLUMNS), self.tables)
 
 
 def ancestry(
