@@ -146,6 +146,25 @@ class OutputVersion(Result):
 
 
 @dataclass(frozen=True)
+class OutputTopic(Result):
+    """A Kafka topic that a query writes, and how much of it belongs to a cut.
+
+    Attributes:
+        topic: Its name.
+        topic_id: Kafka's own id; a topic that was deleted and recreated has another. None if Kafka
+            did not say.
+        ends: By partition, the offset before which all is from batches up to the cut; None if that
+            is not known, because another batch was running or Kafka did not answer.
+        is_exact: From there on nothing is from these batches: no other was running.
+    """
+
+    topic: str
+    topic_id: str | None = None
+    ends: tuple[int, ...] | None = None
+    is_exact: bool = False
+
+
+@dataclass(frozen=True)
 class OperatorState:
     """The state of one operator in a savepoint.
 
@@ -295,6 +314,7 @@ class Savepoint(Result):
         forms: The forms that it has the state in.
         operators: The stateful operators, from the sink.
         outputs: The Delta tables that belong to the cut.
+        output_topics: The Kafka topics that the query writes, where it or the settings name them.
         cost: What taking it cost.
         parent: The newest savepoint of the query when this was taken, None for the first; of an
             edited one, the savepoint that was edited.
@@ -323,6 +343,7 @@ class Savepoint(Result):
     forms: tuple[Form, ...]
     operators: tuple[OperatorState, ...]
     outputs: tuple[OutputVersion, ...] = ()
+    output_topics: tuple[OutputTopic, ...] = ()
     cost: Cost = field(default_factory=Cost)
     parent: str | None = None
     spark_version: str | None = None

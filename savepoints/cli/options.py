@@ -339,6 +339,13 @@ tables_written = click.option(
     multiple=True,
     help="A Delta table that the query writes; may be repeated.",
 )
+topics_written = click.option(
+    "--output-topic",
+    "output_topics",
+    metavar="TOPIC",
+    multiple=True,
+    help="A Kafka topic that this query, and no other, writes; may be repeated.",
+)
 
 
 def of_query(function: Function) -> Function:

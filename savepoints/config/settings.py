@@ -291,6 +291,8 @@ class QuerySettings(_Section):
         app_ids: The `txnAppId` of each output that the query writes with an explicit one.
         own_rows: For an output that others also write: an SQL predicate that is true only for this
             query's rows, such as `source = 'shop'`. Only those rows are rewound.
+        output_topics: Kafka topics that the query writes, and nobody else; the queries that read
+            them belong to its pipeline.
         topics: Topic of each input, if it differs from the one in the application.
         tables: Table URI of each input that is a table.
         archives: Table URI of the archive of each input. `merge` replays from it, and it supplies
@@ -314,6 +316,7 @@ class QuerySettings(_Section):
     outputs: dict[str, TableUri] = {}
     app_ids: dict[str, str] = {}
     own_rows: dict[str, str] = {}
+    output_topics: tuple[str, ...] = ()
     topics: dict[str, str] = {}
     tables: dict[str, TableUri] = {}
     archives: dict[str, TableUri] = {}

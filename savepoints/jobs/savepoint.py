@@ -39,6 +39,7 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
         checkpoint=given.checkpoint,
         forms=forms,
         outputs=dict(pair.split("=", 1) for pair in given.table) or None,
+        output_topics=given.output_topic or None,
         progress=progress,
     )
     if attempt.error is not None:
@@ -54,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name", help="name of the query")
     parser.add_argument("--table", action="append", default=[], metavar="NAME=URI")
+    parser.add_argument("--output-topic", action="append", default=[], metavar="TOPIC")
     parser.add_argument("--format", choices=[BOTH, *FORMS], default=BOTH)
     parser.add_argument("--config", type=Path, help="settings file")
     return parser

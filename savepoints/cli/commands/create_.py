@@ -13,6 +13,7 @@ from savepoints.cli.options import (
     pair,
     saved_forms,
     tables_written,
+    topics_written,
 )
 from savepoints.cli.render import savepoint_text
 from savepoints.errors import PartlyDoneError
@@ -26,6 +27,7 @@ from savepoints.model import BOTH, Form
 )
 @click.option("--name", help="With --checkpoint: name to give the query.")
 @tables_written
+@topics_written
 @click.option(
     "--outputs",
     type=click.Choice(["known", "none"]),
@@ -58,6 +60,7 @@ def command(
     checkpoint: str | None,
     name: str | None,
     tables: tuple[str, ...],
+    output_topics: tuple[str, ...],
     outputs: str,
     at_batch: int | None,
     forms: tuple[Form, ...],
@@ -76,6 +79,7 @@ def command(
     Examples:
       savepoints create order_totals --tag before-release
       savepoints create --checkpoint s3://bucket/ck --name clicks --table clicks=s3://bucket/clicks
+      savepoints create --checkpoint s3://bucket/ck --name alerts --output-topic alerts
       savepoints create order_totals --format native --dry-run
       savepoints create order_totals --commit-group savepoints-order_totals
     """
@@ -91,6 +95,7 @@ def command(
         tags=tags,
         description=description,
         commit_group=commit_group,
+        output_topics=output_topics or None,
     )
     if not call.confirm(plan, consent, unasked=True):
         return

@@ -59,8 +59,8 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
     """Show the pipeline that QUERY belongs to: who reads whose tables, and how far behind.
 
     What each query reads is taken from its checkpoint; what it writes, from settings and
-    savepoints. Tables and topics that no known query writes are shown as coming from outside; which
-    query writes a Kafka topic is not known. Needs no JVM.
+    savepoints. Tables and topics that no known query writes are shown as coming from outside; the
+    topics that a query writes have to be named: `savepoints create --output-topic`. Needs no JVM.
 
     \b
     Examples:

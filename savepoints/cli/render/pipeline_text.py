@@ -96,6 +96,9 @@ def mermaid(found: Pipeline) -> str:
         # Where the table stands at the beginning of the arrow, it is not repeated on it.
         said = _behind(edge) if edge.writer is None else f"{_table(edge)}, {_behind(edge)}"
         lines.append(f"  {names[place]} -->|{quoted(said)}| {names['query', edge.reader]}")
+    for topic in found.topic_edges:
+        start, end = names["query", topic.writer], names["query", topic.reader]
+        lines.append(f"  {start} -->|{quoted(f'topic {topic.topic}')}| {end}")
     return "\n".join(lines)
 
 
@@ -108,6 +111,9 @@ def _readers(found: Pipeline) -> dict[str, dict[str, str]]:
             mine[edge.reader] = (
                 f"{mine.get(edge.reader, '')}, reads {_table(edge)}: {_behind(edge)}"
             )
+    for topic in found.topic_edges:
+        mine = readers.setdefault(topic.writer, {})
+        mine[topic.reader] = f"{mine.get(topic.reader, '')}, reads topic {topic.topic}"
     return readers
 
 
@@ -192,8 +198,23 @@ def show_groups(output: Terminal, groups: Sequence[Group]) -> None:
 
 
 def _reads(group: Group, reader: str) -> list[tuple[object, ...]]:
-    found = [(one.writer, one.read, one.version) for one in group.reads if one.reader == reader]
-    return list(found) or [("-", "-", "-")]
+    found: list[tuple[object, ...]] = [
+        (one.writer, one.read, one.version) for one in group.reads if one.reader == reader
+    ]
+    found += [
+        (f"{one.writer}, topic {one.topic}", _offsets(one.read), _offsets(one.held))
+        for one in group.topic_reads
+        if one.reader == reader
+    ]
+    return found or [("-", "-", "-")]
+
+
+def _offsets(offsets: Mapping[int, int] | Sequence[int] | None) -> str:
+    """Say next offsets by partition: `0:12 1:7`."""
+    if offsets is None:
+        return "unknown"
+    pairs = offsets.items() if isinstance(offsets, Mapping) else enumerate(offsets)
+    return " ".join(f"{part}:{offset}" for part, offset in sorted(pairs)) or "-"
 
 
 def show_rollback(output: Terminal, done: PipelineRolledBack) -> None:

@@ -217,8 +217,14 @@ def _with_readers(plan: MergePlan, store: Store, downstream: Downstream) -> Merg
             if plan.batch == merge_ledger.DROPPED
             else "see --downstream"
         )
+        behind = reading.behind_topics(store, plan.query)
         warnings = [
             (
+                f"{name} reads what {plan.query} or its readers write into topics, where nothing "
+                "is corrected: it keeps what it has"
+            )
+            if name in behind
+            else (
                 f"{name} reads tables of {plan.query}, directly or through other queries, and "
                 "does not receive the correction: it fails at the commit, or reads late rows as "
                 f"new ones; {way_out}"

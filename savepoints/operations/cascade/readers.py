@@ -9,6 +9,7 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Location
+from savepoints.operations.inspect import arcs
 from savepoints.operations.merge import replay_strategy
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import (
@@ -60,6 +61,13 @@ def names(store: Store, query: str) -> tuple[str, ...]:
     return tuple(one for one in pipeline(store, query).downstream if one != query)
 
 
+def behind_topics(store: Store, query: str) -> frozenset[str]:
+    """Return those of `names` that rows reach through topics only, where none is corrected."""
+    found = pipeline(store, query)
+    tables = {(one.writer, one.reader) for one in found.edges if one.writer is not None}
+    return frozenset(found.downstream) - arcs.downstream(tables, query)
+
+
 def find(store: Store, query: str) -> tuple[Reader, ...]:
     """Return the queries that the rows of a query reach, writers before readers; no JVM."""
     found = pipeline(store, query)
@@ -71,6 +79,13 @@ def find(store: Store, query: str) -> tuple[Reader, ...]:
         if one.name == query or one.name not in reached:
             continue
         edges = [edge for edge in found.edges if edge.reader == one.name]
+        if topics := [edge for edge in found.topic_edges if edge.reader == one.name]:
+            refused += [
+                f"{one.name} reads topic {edge.topic} of {edge.writer}, and records in a topic "
+                "cannot be corrected"
+                for edge in topics
+            ]
+            continue
         try:
             readers.append(_reader(one, edges, settings))
         except SavepointsError as error:

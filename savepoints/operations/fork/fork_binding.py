@@ -206,6 +206,11 @@ def _notes(
         for one in (origin.own_rows if origin else {})
         if one in pinned and one in tables
     ]
+    notes += [
+        f"{saved.query} writes topic {one.topic}: if the fork's program writes topics, give it "
+        "others, or readers get the records of both"
+        for one in saved.output_topics
+    ]
     if not pinned:
         notes.append(f"the savepoint {saved.id} has no outputs, so no rows will be copied")
     return notes

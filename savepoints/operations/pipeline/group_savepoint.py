@@ -3,6 +3,8 @@
 They are taken while the queries run, one after another: first of those whose tables nobody reads,
 then of who writes what they have read. So what a reader has read by its savepoint is written before
 the writer's. Only the batch that wrote it may not be committed yet: then the next is waited for.
+Of a topic nothing says which batch wrote what has been read: then the batch is waited for that the
+writer has begun by then (`topic_ends`).
 Together they are a consistent cut (Chandy and Lamport, "Distributed Snapshots", 1985, where the
 tables are the channels).
 """
@@ -10,7 +12,7 @@ tables are the channels).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -20,12 +22,18 @@ from savepoints.errors import LockedError, NotAlignedError, SavepointNotFoundErr
 from savepoints.io import Location
 from savepoints.model import Form, Savepoint, checked_tag
 from savepoints.operations.maintain import tag
-from savepoints.operations.pipeline import group_check
+from savepoints.operations.pipeline import group_check, topic_check
 from savepoints.operations.pipeline.group_check import GroupRead
 from savepoints.operations.pipeline.pipeline import pipeline
-from savepoints.operations.pipeline.pipeline_graph import FindingKind, PipelineFinding
-from savepoints.operations.savepoint import create
+from savepoints.operations.pipeline.pipeline_graph import (
+    FindingKind,
+    PipelineFinding,
+    TopicEdge,
+)
+from savepoints.operations.pipeline.topic_check import GroupTopicRead
+from savepoints.operations.savepoint import create, topic_ends
 from savepoints.operations.savepoint.create import CreatePlan
+from savepoints.operations.savepoint.topic_ends import TopicObservation
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result
 from savepoints.store.locks import lease
@@ -36,7 +44,7 @@ _POLL_SECONDS = 0.2
 # With any of these nobody knows who has to come first.
 NO_ORDER: frozenset[FindingKind] = frozenset(
     {
-        "cycle", "shared_table", "copied_table", "replaced_table", "beyond_table",
+        "cycle", "shared_table", "shared_topic", "copied_table", "replaced_table", "beyond_table",
         "unreadable_checkpoint", "no_batch", "no_position",
     }
 )  # fmt: skip
@@ -51,12 +59,14 @@ class GroupPlan(Plan):
         members: Names of the queries in the order in which they are saved, readers first.
         taken: Ids of savepoints that have the tag already, of a run that was interrupted.
         forms: Forms of the savepoints.
+        topic_edges: The topics that some of them write and others read.
     """
 
     tag: str
     members: tuple[str, ...]
     taken: tuple[str, ...]
     forms: tuple[Form, ...]
+    topic_edges: tuple[TopicEdge, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,18 +78,20 @@ class Group(Result):
         savepoints: One of each query, in the order in which they were taken.
         reads: How much each has read of another's table.
         missing: Queries of the pipeline without a savepoint of the tag.
+        topic_reads: How much each has read of another's topic.
     """
 
     tag: str
     savepoints: tuple[Savepoint, ...]
     reads: tuple[GroupRead, ...]
     missing: tuple[str, ...]
+    topic_reads: tuple[GroupTopicRead, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Why it cannot be restored as one, a sentence each; none when it can."""
         lacking = (f"{one} has no savepoint with the tag {self.tag}" for one in self.missing)
-        return (*lacking, *_ahead(self.reads))
+        return (*lacking, *_ahead((*self.reads, *self.topic_reads)))
 
 
 def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("native",)) -> GroupPlan:
@@ -115,6 +127,7 @@ def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("nativ
         members=members,
         taken=tuple(one.id for one in taken.values()),
         forms=tuple(forms),
+        topic_edges=found.topic_edges,
     )
 
 
@@ -145,7 +158,7 @@ def execute(
         tag.execute(tag.plan(store, saved.id, add=[plan.tag]), store)
         progress(f"savepoint {saved.id}: {name}, batch {saved.cut.batch_id}")
         faults.reach("group.taken")
-    made = _group(store, plan.members, plan.tag)
+    made = _group(store, plan.members, plan.tag, plan.topic_edges)
     if made.problems:
         raise _unfit(plan, made.problems)
     return made
@@ -163,7 +176,12 @@ def _fitting(
     while True:
         saving, saved = _saved(plan, store, name, deadline, progress)
         faults.reach("group.saved")
-        ahead = _ahead(group_check.reads(readers, [saved]))
+        ahead = _ahead(
+            (
+                *group_check.reads(readers, [saved]),
+                *topic_check.reads(readers, [saved], plan.topic_edges),
+            )
+        )
         if not ahead:
             return saved
         progress(
@@ -185,7 +203,8 @@ def _saved(
             store, query=name, forms=plan.forms, description=f"part of the group {plan.tag}"
         )
         try:
-            return saving, create.execute(saving, store)
+            before = _begun_is_committed(plan, store, saving, deadline, progress)
+            return saving, create.execute(saving, store, before=before)
         except LockedError as error:
             if time.monotonic() > deadline:
                 raise
@@ -194,7 +213,31 @@ def _saved(
             time.sleep(_POLL_SECONDS)
 
 
-def _ahead(reads: Sequence[GroupRead]) -> tuple[str, ...]:
+def _begun_is_committed(
+    plan: GroupPlan, store: Store, saving: CreatePlan, deadline: float, progress: Progress
+) -> TopicObservation | None:
+    """Wait until a query has committed all that it may have written into topics that are read."""
+    read = sorted({one.topic for one in plan.topic_edges if one.writer == saving.query})
+    if not read:
+        return None
+    checkpoint, kafka = Location.of(saving.checkpoint), store.settings.kafka
+    seen = topic_ends.observe(checkpoint, read, kafka, progress)
+    if seen is None:
+        raise NotAlignedError(
+            f"{saving.query} writes topic {read[0]}, which is read in the pipeline of "
+            f"{plan.query}, and Kafka does not say how far",
+            hint="set [kafka] bootstrap_servers and run the command again; it goes on where it "
+            "stopped",
+            query=saving.query,
+        )
+    while not seen.holds(_committed(saving)):
+        if time.monotonic() > deadline:
+            raise _unfit(plan, [f"{saving.query} has not committed batch {seen.begun}"])
+        time.sleep(_POLL_SECONDS)
+    return seen
+
+
+def _ahead(reads: Sequence[GroupRead | GroupTopicRead]) -> tuple[str, ...]:
     return tuple(str(one) for one in reads if one.problem)
 
 
@@ -221,8 +264,9 @@ def read(store: Store, query: str, name: str) -> Group:
         QueryNotFoundError: If the store has no query of that name.
         SavepointNotFoundError: If no query of the pipeline has a savepoint of the tag.
     """
-    members = [one.name for one in reversed(pipeline(store, query).queries)]
-    made = _group(store, members, name)
+    found = pipeline(store, query)
+    members = [one.name for one in reversed(found.queries)]
+    made = _group(store, members, name, found.topic_edges)
     if not made.savepoints:
         raise SavepointNotFoundError(
             f"no query in the pipeline of {query} has a savepoint {name!r}",
@@ -232,11 +276,22 @@ def read(store: Store, query: str, name: str) -> Group:
     return made
 
 
-def _group(store: Store, members: Sequence[str], name: str) -> Group:
-    found = _tagged(store, members, name)
-    savepoints = tuple(found[one] for one in members if one in found)
-    missing = tuple(one for one in members if one not in found)
-    return Group(name, savepoints, group_check.reads(savepoints, savepoints), missing)
+def _group(store: Store, members: Sequence[str], name: str, topics: Sequence[TopicEdge]) -> Group:
+    return group_of(name, _tagged(store, members, name), members, topics)
+
+
+def group_of(
+    name: str, tagged: Mapping[str, Savepoint], members: Sequence[str], topics: Sequence[TopicEdge]
+) -> Group:
+    """Return the group of the savepoints with a tag, by query; find out if they fit together."""
+    savepoints = tuple(tagged[one] for one in members if one in tagged)
+    return Group(
+        name,
+        savepoints,
+        group_check.reads(savepoints, savepoints),
+        tuple(one for one in members if one not in tagged),
+        topic_check.reads(savepoints, savepoints, topics),
+    )
 
 
 def _tagged(store: Store, members: Sequence[str], name: str) -> dict[str, Savepoint]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,7 +9,7 @@ from savepoints.errors import NotAlignedError
 from savepoints.model import GROUP_TAG, Savepoint
 from savepoints.operations.maintain import copy
 from savepoints.operations.maintain.copy import Copied, CopyPlan
-from savepoints.operations.pipeline import group_check, group_savepoint
+from savepoints.operations.pipeline import group_savepoint
 from savepoints.operations.pipeline.group_savepoint import Group
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.plan import Plan, Progress, Step, silent
@@ -46,14 +45,15 @@ def groups(store: Store, query: str) -> tuple[Group, ...]:
         QueryNotFoundError: If the store has no query of that name.
     """
     store = store.snapshot()
-    members = [one.name for one in reversed(pipeline(store, query).queries)]
+    pipe = pipeline(store, query)
+    members = [one.name for one in reversed(pipe.queries)]
     tagged: dict[str, dict[str, Savepoint]] = {}
     for one in store.catalog.all():
         if one.query in members and one.state != "expired":
             for tag in one.tags:
                 tagged.setdefault(tag, {})[one.query] = one
     found = [
-        _group(tag, mine, members)
+        group_savepoint.group_of(tag, mine, members, pipe.topic_edges)
         for tag, mine in tagged.items()
         if len(mine) > 1 or tag.startswith(GROUP_TAG)
     ]
@@ -103,9 +103,3 @@ def execute_copy(
 ) -> tuple[Copied, ...]:
     """Copy the savepoints; run again after a crash, it goes on."""
     return tuple(copy.execute(one, store, progress=progress) for one in plan.copies)
-
-
-def _group(tag: str, tagged: dict[str, Savepoint], members: Sequence[str]) -> Group:
-    savepoints = tuple(tagged[one] for one in members if one in tagged)
-    missing = tuple(one for one in members if one not in tagged)
-    return Group(tag, savepoints, group_check.reads(savepoints, savepoints), missing)

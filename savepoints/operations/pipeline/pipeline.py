@@ -1,8 +1,9 @@
 """`pipeline show`: which queries of a store read each other's tables, and how far behind they are.
 
 A Delta source's position names the table that it reads by its id; settings, bindings and savepoints
-say where the tables are that a query writes, and their logs which ids they have. Nothing says which
-query writes a topic of Kafka, or the files that a source of files reads. No JVM, nothing written.
+say where the tables are that a query writes, and their logs which ids they have. Which topics of
+Kafka it writes, settings and savepoints say where somebody has named them. Nothing says who writes
+the files that a source of files reads. No JVM, nothing written.
 """
 
 from __future__ import annotations
@@ -61,13 +62,21 @@ def pipeline(store: Store, query: str) -> Pipeline:
     # Positions before tables, which only grow: so no reader is ahead of its table.
     looked = in_parallel(_look_at, current)
     outputs = {one.query: _output_uris(store, one.query, settings) for one in current}
+    topics = {one.query: history.output_topics(store, one.query, settings) for one in current}
     recorded = _Recorded.of(store.catalog.all())
     written = sorted({uri for uris in outputs.values() for uri in uris.values()})
     places = _open({*written, *_archives(settings)}, recorded)
     places |= _open(_recorded_places(looked, places, recorded), recorded)
     return pipeline_graph.graph(
         query,
-        [replace(one, outputs=_outputs(outputs[one.name], places)) for one, _ in looked],
+        [
+            replace(
+                one,
+                outputs=_outputs(outputs[one.name], places),
+                output_topics=topics[one.name],
+            )
+            for one, _ in looked
+        ],
         [place.table for place in places.values() if place.table],
         recorded=recorded.uri_of,
         findings=[
@@ -129,7 +138,7 @@ def _source(number: int, position: str) -> PipelineSource:
     kind, table = source_kind.kind_of(position), table_position.parse(position)
     if kind == "delta" and table is None:
         kind = "unknown"
-    return PipelineSource(number, kind, tuple(sorted(kafka_offsets(position) or {})), table)
+    return PipelineSource(number, kind, kafka_offsets(position) or {}, table)
 
 
 def _output_uris(store: Store, query: str, settings: Settings) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Who reads whom: queries and the tables between them, as values; nothing is read here.
+"""Who reads whom: queries, tables and topics between them, as values; nothing is read here.
 
 `pipeline` finds out what there is in a store.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from savepoints.checkpoint.logs.source_kind import SourceKind
@@ -19,6 +19,7 @@ InputKind = Literal["table", "topic", "files", "unknown"]
 FindingKind = Literal[
     "cycle",
     "shared_table",
+    "shared_topic",
     "copied_table",
     "replaced_table",
     "beyond_table",
@@ -55,13 +56,13 @@ class PipelineSource:
     Attributes:
         number: Of the source, in the order of the offset log.
         kind: Its kind, by the form of its position; `unknown` for others.
-        topics: Of a Kafka source, the topics it has positions of.
+        topics: Of a Kafka source, its next offset by topic and partition.
         position: Of a Delta source, how far it has read its table.
     """
 
     number: int
     kind: SourceKind
-    topics: tuple[str, ...] = ()
+    topics: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     position: TablePosition | None = None
 
 
@@ -76,6 +77,7 @@ class PipelineQuery:
         batch_id: Its newest committed batch; null before the first, or when it cannot be read.
         sources: What it reads after that batch, without sources that have no position yet.
         outputs: The outputs that settings or its newest savepoint name.
+        output_topics: The topics that these say it writes.
     """
 
     name: str
@@ -84,6 +86,7 @@ class PipelineQuery:
     batch_id: int | None
     sources: tuple[PipelineSource, ...] = ()
     outputs: tuple[PipelineOutput, ...] = ()
+    output_topics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,26 @@ class PipelineEdge:
 
 
 @dataclass(frozen=True)
+class TopicEdge:
+    """A Kafka topic that one query writes and another reads.
+
+    Attributes:
+        writer: Name of the query that says it writes it.
+        reader: Name of the query that reads it.
+        source: Number of the reader's source, in the order of the offset log.
+        topic: Its name.
+        offsets: By partition, the next offset that the reader's newest committed batch has not
+            read. Kafka is not asked how far the topic goes.
+    """
+
+    writer: str
+    reader: str
+    source: int
+    topic: str
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class ExternalInput:
     """What queries read and no known query writes.
 
@@ -143,11 +166,11 @@ class PipelineFinding:
 
     Attributes:
         kind: `cycle`: queries read each other in a cycle; `shared_table`: several write one table;
-            `copied_table`: several tables have one id; `replaced_table`: a different table has
-            taken the place of the one that is read; `beyond_table`: a position lies beyond the end
-            of its table; `no_outputs`: no output is known; `unreadable_checkpoint`, `no_batch` and
-            `no_position`: what a query reads is not known; `unreadable_table`: an output cannot be
-            read.
+            `shared_topic`: several write one topic; `copied_table`: several tables have one id;
+            `replaced_table`: a different table has taken the place of the one that is read;
+            `beyond_table`: a position lies beyond the end of its table; `no_outputs`: no output is
+            known; `unreadable_checkpoint`, `no_batch` and `no_position`: what a query reads is not
+            known; `unreadable_table`: an output cannot be read.
         queries: Names of the queries concerned, sorted; of a cycle, those on it.
         what: A sentence for a person.
     """
@@ -159,12 +182,13 @@ class PipelineFinding:
 
 @dataclass(frozen=True)
 class Pipeline(Result):
-    """The pipeline that a query belongs to: all queries connected with it by tables.
+    """The pipeline that a query belongs to: all queries connected with it by tables and topics.
 
     Attributes:
         query: Name of the query.
         queries: Its queries, writers before readers, as far as cycles allow.
         edges: The tables that its queries read.
+        topic_edges: The topics that some of them write and others read.
         inputs: What it reads from outside.
         upstream: Names of the queries whose rows reach this one, directly or not, in the order of
             `queries`; also itself when it is on a cycle.
@@ -179,6 +203,7 @@ class Pipeline(Result):
     upstream: tuple[str, ...]
     downstream: tuple[str, ...]
     findings: tuple[PipelineFinding, ...]
+    topic_edges: tuple[TopicEdge, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -201,8 +226,9 @@ def graph(
         findings: What was found while all this was read; told of every pipeline, because whoever
             they are about may belong to it.
     """
-    edges = _edges(queries, tables)
+    edges, topic_edges = _edges(queries, tables), _topic_edges(queries)
     every = {(one.writer, one.reader) for one in edges if one.writer is not None}
+    every |= {(one.writer, one.reader) for one in topic_edges}
     shown = arcs.connected(every, query)
     inside = {arc for arc in every if arc[0] in shown}
     order = arcs.topological_order(shown, inside)
@@ -221,10 +247,12 @@ def graph(
         (
             *_cycles(inside),
             *_shared(queries, shown),
+            *_shared_topics(queries, shown),
             *_about_tables(mine, queries, tables, recorded),
             *_without_outputs(queries, mine, shown),
             *findings,
         ),
+        tuple(one for one in topic_edges if one.reader in shown),
     )
 
 
@@ -257,6 +285,29 @@ def _edges(queries: Sequence[PipelineQuery], tables: Sequence[KnownTable]) -> li
     return edges
 
 
+def _topic_writers(queries: Iterable[PipelineQuery]) -> dict[str, list[str]]:
+    """Return by topic the names of the queries that write it, sorted."""
+    found: dict[str, set[str]] = {}
+    for query in queries:
+        for topic in query.output_topics:
+            found.setdefault(topic, set()).add(query.name)
+    return {topic: sorted(names) for topic, names in sorted(found.items())}
+
+
+def _topic_edges(queries: Sequence[PipelineQuery]) -> list[TopicEdge]:
+    writers = _topic_writers(queries)
+    return sorted(
+        (
+            TopicEdge(writer, query.name, source.number, topic, offsets)
+            for query in queries
+            for source in query.sources
+            for topic, offsets in source.topics.items()
+            for writer in writers.get(topic, [])
+        ),
+        key=lambda one: (one.writer, one.reader, one.source, one.topic),
+    )
+
+
 def _edge(
     writer: str | None, reader: str, source: int, position: TablePosition, table: KnownTable | None
 ) -> PipelineEdge:
@@ -278,13 +329,14 @@ def _inputs(
     queries: Sequence[PipelineQuery], edges: Sequence[PipelineEdge]
 ) -> tuple[ExternalInput, ...]:
     found: dict[tuple[InputKind, str], dict[str, None]] = {}
+    inside = _topic_writers(queries).keys()
     for edge in edges:
         if edge.writer is None:
             name = edge.table_uri or edge.table_id
             found.setdefault(("table", name), {})[edge.reader] = None
     for query in queries:
         for source in query.sources:
-            for topic in source.topics:
+            for topic in source.topics.keys() - inside:
                 found.setdefault(("topic", topic), {})[query.name] = None
             if source.kind in {"files", "unknown"}:
                 kind: InputKind = "files" if source.kind == "files" else "unknown"
@@ -300,12 +352,9 @@ def _cycles(inside: arcs.Arcs) -> list[PipelineFinding]:
         PipelineFinding(
             "cycle",
             group,
-            f"{group[0]} reads a table that it writes itself"
+            f"{group[0]} reads what it writes itself"
             if len(group) == 1
-            else (
-                f"{_listed(group)} read each other's tables in a cycle, so they cannot be "
-                "put in order"
-            ),
+            else (f"{_listed(group)} read each other in a cycle, so they cannot be put in order"),
         )
         for group in arcs.cycles(inside)
     ]
@@ -320,6 +369,21 @@ def _shared(queries: Sequence[PipelineQuery], shown: frozenset[str]) -> list[Pip
             "a reader has read",
         )
         for uri, names in _writers(queries).items()
+        if len(names) > 1 and shown & {*names}
+    ]
+
+
+def _shared_topics(
+    queries: Sequence[PipelineQuery], shown: frozenset[str]
+) -> list[PipelineFinding]:
+    return [
+        PipelineFinding(
+            "shared_topic",
+            tuple(names),
+            f"{_listed(names)} write the same topic {topic}: its offsets do not show whose records "
+            "a reader has read",
+        )
+        for topic, names in _topic_writers(queries).items()
         if len(names) > 1 and shown & {*names}
     ]
 
@@ -366,7 +430,11 @@ def _without_outputs(
 ) -> list[PipelineFinding]:
     """Tell whose outputs are not known: of all queries where a table lacks its writer."""
     open_ended = any(edge.writer is None for edge in edges)
-    names = [one.name for one in queries if not one.outputs and (open_ended or one.name in shown)]
+    names = [
+        one.name
+        for one in queries
+        if not one.outputs and (open_ended or (one.name in shown and not one.output_topics))
+    ]
     if not names:
         return []
     what = (

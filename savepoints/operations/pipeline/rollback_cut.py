@@ -53,6 +53,7 @@ def choose(
     scope = [one.name for one in found.queries]
     if not every:
         scope = [one for one in scope if one in {found.query, *found.downstream}]
+    _refuse_topics(found, scope)
     tagged = {one.query: one for one in catalog.select(store.catalog.all(), tag=name)}
     if every and tagged and (missing := [one for one in scope if one not in tagged]):
         raise SavepointNotFoundError(
@@ -79,6 +80,18 @@ def choose(
             candidates = only if every and only else [*only, *history(store, query)]
             chosen[query] = _fitting(query, candidates, chosen, edges)
     return tuple(chosen.values())
+
+
+def _refuse_topics(found: Pipeline, scope: Sequence[str]) -> None:
+    for edge in found.topic_edges:
+        if {edge.writer, edge.reader} <= {*scope}:
+            raise NotAlignedError(
+                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, and cannot be rolled "
+                "back with it: records in a topic cannot be taken back",
+                hint="roll the queries back one by one, readers first: savepoints rollback",
+                query=edge.reader,
+                topic=edge.topic,
+            )
 
 
 def given(store: Store, found: Pipeline, ids: Mapping[str, str]) -> tuple[MemberCut, ...]:

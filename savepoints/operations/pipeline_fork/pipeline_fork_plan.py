@@ -158,6 +158,7 @@ def plan(
         return known
     found = pipeline(store, query)
     _refuse_unknown_order(found)
+    _refuse_topics(found)
     cuts = rollback_cut.choose(store, found, point, every=False)
     _refuse_other_apps(query, cuts, options)
     for cut in cuts:
@@ -256,6 +257,21 @@ def _refuse_unknown_order(found: Pipeline) -> None:
             "savepoints fork",
             query=found.query,
         )
+
+
+def _refuse_topics(found: Pipeline) -> None:
+    """Refuse readers of topics: a topic has no copy that a fork could read on in."""
+    forked = {found.query, *found.downstream}
+    for edge in found.topic_edges:
+        if edge.writer in forked:
+            raise NotAlignedError(
+                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, and a topic cannot be "
+                "forked: the fork of the reader would go on with the live records",
+                hint=f"fork the queries one by one: savepoints fork; or only what reads tables: "
+                f"savepoints pipeline fork {edge.reader}",
+                query=edge.reader,
+                topic=edge.topic,
+            )
 
 
 def _refuse_other_apps(query: str, cuts: Sequence[MemberCut], options: PipelineForkOptions) -> None:

@@ -43,6 +43,7 @@ from savepoints.operations.rollback import (
     next_outputs,
     reset_versions,
     safety_savepoint,
+    topic_notes,
 )
 from savepoints.operations.rollback.generation_change import (
     Moved,
@@ -471,4 +472,5 @@ def _warnings(
     warnings += [note for one in rewound for note in plan_text.notes(one)]
     number = context.current.generation
     foreign = of_other_topics(context.store, context.query, number, _offsets(moves))
+    warnings += topic_notes.notes(context.store, context.query)
     return warnings + [_not_again(one, now.topics) for one in foreign]

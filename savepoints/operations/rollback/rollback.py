@@ -9,7 +9,7 @@ savepoint before it, by planned batches, to the very offsets of that time. See
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -28,6 +28,7 @@ from savepoints.operations.rollback import (
     next_outputs,
     run_to_point,
     safety_savepoint,
+    topic_notes,
 )
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
@@ -174,7 +175,9 @@ def plan(
         return resumed
     context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, wanted)
-    return _plan(context, found, asked)
+    made = _plan(context, found, asked)
+    told = topic_notes.notes(store, name, found.savepoint_id if found.is_saved else None)
+    return replace(made, warnings=(*made.warnings, *told))
 
 
 def plan_one(

@@ -65,6 +65,7 @@ class _Subject:
     checkpoint: Location
     forms: tuple[Form, ...]
     outputs: Mapping[str, str]
+    output_topics: tuple[str, ...] | None
     on_ended: OnEnded
     outage: Outage
 
@@ -108,6 +109,7 @@ class _Subject:
             checkpoint=str(self.checkpoint),
             forms=self.forms,
             outputs=dict(self.outputs),
+            output_topics=self.output_topics,
             outage=self.outage,
             exports=exports,
         )
@@ -171,6 +173,7 @@ class Attached:
             query=subject.name,
             checkpoint=str(subject.checkpoint),
             outputs=dict(subject.outputs),
+            output_topics=subject.output_topics,
             forms=subject.forms if forms is None else forms,
             tags=tags,
             description=description,
@@ -214,6 +217,7 @@ class Attached:
                 generation,
                 forms=self._subject.forms,
                 outputs=self._subject.outputs,
+                output_topics=self._subject.output_topics,
                 moved=False,
                 progress=silent,
             )
@@ -316,6 +320,7 @@ def attach(
     name: str | None = None,
     checkpoint: str | None = None,
     outputs: dict[str, str] | None = None,
+    output_topics: Sequence[str] | None = None,
     forms: Sequence[Form] = FORMS,
     on_ended: OnEnded = "stop",
     settings: Settings | None = None,
@@ -346,6 +351,8 @@ def attach(
             Delta's sink, a file sink, or a savepoint that names them. `{}` for none.
             A `foreachBatch` writes with Delta's options `txnVersion` (the batch id) and `txnAppId`,
             which is `str(query.id)` or `<name>/<output>/1` with the number of the generation.
+        output_topics: Kafka topics that it writes, and nobody else; the queries that read them then
+            belong to its pipeline. By default those in the settings or its newest savepoint.
         forms: `native`, `canonical` or both.
         on_ended: What to do when the query was taken elsewhere, for example by a rollback, so that
             this one must not continue: `stop` it, or `detach`, which takes no more savepoints.
@@ -381,6 +388,7 @@ def attach(
         directory,
         tuple(forms),
         table_names.located(spark, _outputs(query, called, opened) if outputs is None else outputs),
+        None if output_topics is None else tuple(output_topics),
         on_ended,
         Outage(called),
     )

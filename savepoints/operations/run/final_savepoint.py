@@ -22,6 +22,7 @@ def savepoint(
     progress: Progress,
     app: str | None = None,
     outputs: Mapping[str, str] | None = None,
+    output_topics: Sequence[str] | None = None,
 ) -> Savepoint | None:
     """Return a savepoint of the newest batch of a generation that nobody runs.
 
@@ -31,11 +32,18 @@ def savepoint(
     if not moved:
         batch = position.read(Location.of(generation.checkpoint)).committed
         there = history.saved(store, generation.query, generation.generation, batch, forms)
-        if there is not None:
+        # Taken while another batch ran, it does not say where the topics end that the query writes.
+        if there is not None and all(one.is_exact for one in there.output_topics):
             return there
     try:
         plan = create.plan(
-            store, query=generation.query, forms=forms, outputs=outputs, app=app, kind="final"
+            store,
+            query=generation.query,
+            forms=forms,
+            outputs=outputs,
+            output_topics=output_topics,
+            app=app,
+            kind="final",
         )
     except NoCommittedBatchError:
         return None

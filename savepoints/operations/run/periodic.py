@@ -26,6 +26,7 @@ from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import expire
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.savepoint import create, history
+from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
 from savepoints.store.root import Store
@@ -57,6 +58,7 @@ def take(
     checkpoint: str | None = None,
     forms: Sequence[Form] = FORMS,
     outputs: dict[str, str] | None = None,
+    output_topics: Sequence[str] | None = None,
     app: str | None = None,
     outage: Outage | None = None,
     exports: BackgroundExport | None = None,
@@ -72,7 +74,9 @@ def take(
     now: Sequence[Form] = ("native",) if is_exported_later else forms
     outage = outage or Outage(query or checkpoint or "the query")
     try:
-        attempt = _take(store, query, checkpoint, now, outputs, app=app, progress=progress)
+        attempt = _take(
+            store, query, checkpoint, now, outputs, output_topics, app=app, progress=progress
+        )
     except UnreachableError as error:
         outage.noticed(error)
         return Attempt("failed", error=error)  # Metrics would ask the store, too.
@@ -100,6 +104,7 @@ def _take(
     checkpoint: str | None,
     forms: Sequence[Form],
     outputs: dict[str, str] | None,
+    output_topics: Sequence[str] | None,
     *,
     app: str | None,
     progress: Progress,
@@ -111,6 +116,7 @@ def _take(
             checkpoint=checkpoint,
             forms=forms,
             outputs=outputs,
+            output_topics=output_topics,
             app=app,
             kind="periodic",
         )
@@ -123,7 +129,7 @@ def _take(
         with recording(store, "create", query=query, parameters=parameters):
             raise
     there = history.saved(store, plan.query, plan.generation, plan.newest_batch, plan.forms)
-    if there is not None and plan.outputs.keys() <= {one.name for one in there.outputs}:
+    if there is not None and _has_outputs(there, plan):
         _LOG.debug("batch %s of %s is already saved: %s", plan.newest_batch, plan.query, there.id)
         with recording(store, "create", query=plan.query, savepoint=there.id) as noted:
             noted.note(result="skipped", message=f"batch {plan.newest_batch} is already saved")
@@ -136,6 +142,14 @@ def _take(
         return Attempt("skipped", error=error)
     progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
     return Attempt("done", taken)
+
+
+def _has_outputs(savepoint: Savepoint, plan: CreatePlan) -> bool:
+    """Return True if a savepoint has all outputs that a new one would have."""
+    topics = {one.topic for one in savepoint.output_topics}
+    return plan.outputs.keys() <= {one.name for one in savepoint.outputs} and topics >= {
+        *plan.output_topics
+    }
 
 
 def _expire(store: Store, query: str, progress: Progress) -> None:

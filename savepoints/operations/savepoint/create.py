@@ -47,9 +47,11 @@ from savepoints.operations.savepoint import (
     output_versions,
     pin,
     restore_checks,
+    topic_ends,
     topic_ids,
 )
 from savepoints.operations.savepoint import forms as saved_forms
+from savepoints.operations.savepoint.topic_ends import TopicObservation
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store import bindings
 from savepoints.store.locks import lease
@@ -87,6 +89,7 @@ class CreatePlan(Plan):
         code_version: Version of its code, from `SAVEPOINTS_CODE_VERSION`.
         kind: Why it is taken.
         commit_group: Consumer group that the offsets are committed for afterwards, None for none.
+        output_topics: Kafka topics that the query writes.
     """
 
     savepoint_id: str
@@ -106,6 +109,7 @@ class CreatePlan(Plan):
     code_version: str | None = None
     kind: SavepointKind = "manual"
     commit_group: str | None = None
+    output_topics: tuple[str, ...] = ()
 
 
 def plan(
@@ -122,6 +126,7 @@ def plan(
     savepoint_id: str | None = None,
     kind: SavepointKind = "manual",
     commit_group: str | None = None,
+    output_topics: Sequence[str] | None = None,
 ) -> CreatePlan:
     """Plan a savepoint of a query; its `execute` takes it and returns it.
 
@@ -140,6 +145,8 @@ def plan(
         kind: Why it is taken.
         commit_group: A Kafka consumer group without members, for which the offsets are committed
             once the savepoint is taken, instead of the one in the settings.
+        output_topics: Kafka topics that the query, and nobody else, writes. By default those in the
+            settings, or else those of its newest savepoint.
 
     Raises:
         UsageError: If neither query nor checkpoint is given, the checkpoint has another name, or
@@ -158,7 +165,8 @@ def plan(
     files = _read(generation, location, batch_id)
     name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
-    configured = bindings.complete(store).queries.get(name)
+    settings = bindings.complete(store)
+    configured = settings.queries.get(name)
     if commit_group is not None:
         group_commit.require_possible(commit_group, files.cut.offsets, store.settings.kafka)
     group = group_commit.group_of(
@@ -167,6 +175,8 @@ def plan(
     tables = {**(configured.outputs if configured else {}), **(outputs or {})}
     if not tables and outputs is None:
         tables = history.pinned_uris(store, name)
+    if output_topics is None:
+        output_topics = history.output_topics(store, name, settings)
     known = catalog.select(store.catalog.all(), query=name)
     kept, warnings = saved_forms.choose(files, forms)
     warnings += _warnings(name, files, tables)
@@ -192,6 +202,7 @@ def plan(
         code_version=os.environ.get("SAVEPOINTS_CODE_VERSION"),
         kind=kind,
         commit_group=group,
+        output_topics=tuple(sorted(output_topics)),
     )
 
 
@@ -260,19 +271,28 @@ def _steps(
 
 
 @recorded
-def execute(plan: CreatePlan, store: Store, *, progress: Progress = silent) -> Savepoint:
+def execute(
+    plan: CreatePlan,
+    store: Store,
+    *,
+    before: TopicObservation | None = None,
+    progress: Progress = silent,
+) -> Savepoint:
     """Take the savepoint.
 
     Running the same plan again after a crash goes on or starts over; a savepoint that is in the
     catalog already is returned as it is. If the rows cannot be written it is kept in the native
     form, and says why in `rows_missing`; `export` adds them later.
 
+    Args:
+        before: What was seen of the query's output topics, if anything was.
+
     Raises:
         LockedError: If another savepoint of the query is being taken, or one removed.
         NoCommittedBatchError: If the query removes files faster than they can be copied.
         NotAlignedError: If no version of an output belongs to the batch.
     """
-    savepoint = _taken(plan, store, progress)
+    savepoint = _taken(plan, store, before, progress)
     if plan.commit_group is not None:
         group_commit.commit(plan.commit_group, savepoint, store, progress)
     return savepoint
@@ -307,7 +327,9 @@ def save(
     return execute(saving, store)
 
 
-def _taken(plan: CreatePlan, store: Store, progress: Progress) -> Savepoint:
+def _taken(
+    plan: CreatePlan, store: Store, before: TopicObservation | None, progress: Progress
+) -> Savepoint:
     with lease.hold_files(store.root, plan.query_id, plan.query, "create") as held:
         store = store.snapshot()
         done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
@@ -321,7 +343,7 @@ def _taken(plan: CreatePlan, store: Store, progress: Progress) -> Savepoint:
             return done[0]
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
-            made = _make(plan, store, held.moment(), progress)
+            made = _make(plan, store, held.moment(), before, progress)
             held.check()
             written = made.to_bytes()
             store.root.create(path, written)
@@ -336,8 +358,15 @@ def _taken(plan: CreatePlan, store: Store, progress: Progress) -> Savepoint:
     return savepoint
 
 
-def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress) -> Manifest:
+def _make(
+    plan: CreatePlan,
+    store: Store,
+    taken_at: datetime,
+    before: TopicObservation | None,
+    progress: Progress,
+) -> Manifest:
     checkpoint = Location.of(plan.checkpoint)
+    now = topic_ends.observe(checkpoint, plan.output_topics, store.settings.kafka, progress)
     generation = _generation(plan, store, checkpoint)
     earlier = _earlier_files(plan, store, generation)
     files, pinned, attempts = pin.copy(
@@ -365,6 +394,9 @@ def _make(plan: CreatePlan, store: Store, taken_at: datetime, progress: Progress
             forms=("native",),
             operators=files.operator_states,
             outputs=outputs,
+            output_topics=topic_ends.of_batch(
+                plan.output_topics, [one for one in (before, now) if one], files.cut.batch_id
+            ),
             cost=cost,
             parent=plan.parent,
             application=plan.application,

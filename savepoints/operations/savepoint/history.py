@@ -23,6 +23,18 @@ def history(store: Store, query: str) -> list[Savepoint]:
     return line.backwards(one for one in known if one.query == query and one.state == "complete")
 
 
+def output_topics(store: Store, query: str, settings: Settings) -> tuple[str, ...]:
+    """Return the topics that a query writes: by the settings, or by its newest savepoint.
+
+    By the newest of any generation: whoever goes back to before it was named still writes it.
+    """
+    bound = settings.queries.get(query)
+    if bound is not None and bound.output_topics:
+        return tuple(sorted(bound.output_topics))
+    mine = [one for one in store.catalog.all() if one.query == query]
+    return tuple(sorted(one.topic for one in mine[0].output_topics)) if mine else ()
+
+
 def saved(
     store: Store, query: str, generation: int | None, batch_id: int | None, wanted: Sequence[Form]
 ) -> Savepoint | None:

@@ -58,6 +58,14 @@ class Topic:
     policy_problem: str = ""
 
 
+@dataclass(frozen=True)
+class TopicEnds:
+    """Where a topic ends: its id, as in `Topic`, and the next offset of each partition."""
+
+    id: str | None
+    ends: tuple[int, ...]
+
+
 def ids(
     names: Collection[str], settings: KafkaSettings, timeout: float | None = None
 ) -> dict[str, str]:
@@ -67,6 +75,21 @@ def ids(
     described = _described(client.admin(settings), names, settings, timeout)
     found = {name: _id(one) for name, one in described.items()}
     return {name: known for name, known in found.items() if known is not None}
+
+
+def ends(
+    names: Collection[str], settings: KafkaSettings, timeout: float | None = None
+) -> dict[str, TopicEnds]:
+    """Return where each topic ends now; topics that do not exist are left out."""
+    if not names:
+        return {}
+    opened = client.admin(settings)
+    described = _described(opened, names, settings, timeout)
+    found = _ranges(opened, described, settings, timeout)
+    return {
+        name: TopicEnds(_id(one), tuple(found[name][part].end for part in sorted(found[name])))
+        for name, one in described.items()
+    }
 
 
 def describe(

@@ -42,6 +42,9 @@ _COLUMNS: columns.Shape = {
     "positions": ["text"],
     "offsets": [{"source": "int", "topic": "text", "partition": "int", "offset": "long"}],
     "outputs": [columns.OUTPUT], "forms": ["text"],
+    "output_topics": [
+        {"topic": "text", "topic_id": "text", "ends": ["long"], "is_exact": "flag"}
+    ],
     "operators": [{
         "operator_id": "int", "name": "text", "stores": ["text"], "partitions": "int",
         "rows": "long", "state_bytes": "long", "content_hash": "text", "native_only": "text",
@@ -319,5 +322,6 @@ def _from_row(row: dict[str, Any]) -> Savepoint:
             "cut": {**{name: row[name] for name in of_cut}, "offsets": row["positions"]},
             "settings": {pair["key"]: pair["value"] for pair in row["settings"]},
             "topics": {pair["topic"]: pair["id"] for pair in row["topics"]},
+            "output_topics": row.get("output_topics") or (),  # Unknown to older versions.
         },
     )

@@ -195,7 +195,7 @@ def test_queries_that_read_each_other_in_a_circle_have_no_first(queries: Queries
     queries.add("back", [next_version(there, 1)], writes=("back",))
     store = queries.configured_store
 
-    with pytest.raises(NotAlignedError, match="back and there read each other's tables in a cycle"):
+    with pytest.raises(NotAlignedError, match="back and there read each other in a cycle"):
         group_savepoint.plan(store, "there", name="group")
 
 

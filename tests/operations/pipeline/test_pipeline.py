@@ -140,7 +140,7 @@ def test_a_cycle_is_told_and_drawn(queries: Queries) -> None:
     found = queries.of("there")
 
     assert kinds(found) == {"cycle": ("back", "there")}
-    assert "back and there read each other's tables in a cycle" in finding(found, "cycle").what
+    assert "back and there read each other in a cycle" in finding(found, "cycle").what
     assert [one.name for one in found.queries] == ["back", "there", "after"]
     assert found.upstream == ("back", "there")
     assert found.downstream == ("back", "there", "after")
@@ -155,7 +155,7 @@ def test_a_query_that_reads_what_it_writes(queries: Queries) -> None:
     found = queries.of("own")
 
     assert arcs(found) == [("own", "own", 0)]
-    assert finding(found, "cycle").what == "own reads a table that it writes itself"
+    assert finding(found, "cycle").what == "own reads what it writes itself"
 
 
 def test_a_table_of_nobody_is_named_by_its_id(queries: Queries) -> None:

@@ -342,7 +342,7 @@ def test_queries_in_a_circle_have_no_first(line: Line) -> None:
     line.save("there", "before")
     line.save("back", "before")
 
-    with pytest.raises(NotAlignedError, match="read each other's tables in a cycle"):
+    with pytest.raises(NotAlignedError, match="read each other in a cycle"):
         plan(line, "there", "before")
 
 

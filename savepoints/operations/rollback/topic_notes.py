@@ -1,0 +1,53 @@
+"""What becomes of topics that a query writes when it goes back: the words of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from savepoints.model import OutputTopic, lowest_offsets
+from savepoints.operations.savepoint import history
+from savepoints.store import bindings
+from savepoints.store.root import Store
+
+
+def notes(store: Store, query: str, savepoint_id: str | None = None) -> Iterator[str]:
+    """Say that topics keep what they have, and who reads it.
+
+    Args:
+        savepoint_id: What the query goes back to; None if that is not a savepoint.
+    """
+    known = store.catalog.all()
+    saved = {
+        topic.topic: topic for one in known if one.id == savepoint_id for topic in one.output_topics
+    }
+    for topic in history.output_topics(store, query, bindings.complete(store)):
+        newest = {one.query: one for one in reversed(known)}
+        readers = sorted(
+            name
+            for name, one in newest.items()
+            if name != query and topic in lowest_offsets(one.cut.offsets)
+        )
+        what = (
+            f"topic {topic} keeps the records of the batches that run again"
+            f"{_since(saved.get(topic))}, and gets them again: whoever reads it sees both"
+        )
+        if readers:
+            what += (
+                f"; {' and '.join(readers)} reads it: to take it back as well: savepoints pipeline "
+                f"rollback {query} NAME"
+            )
+        yield what
+
+
+def since(topic: OutputTopic | None) -> str:
+    """Say from which offsets on a topic has what a savepoint does not: `0:12 1:7`."""
+    if topic is None or topic.ends is None:
+        return ""
+    return " ".join(f"{part}:{offset}" for part, offset in enumerate(topic.ends))
+
+
+def _since(topic: OutputTopic | None) -> str:
+    if not (offsets := since(topic)):
+        return ""
+    assert topic is not None
+    return f", from offsets {offsets} on{'' if topic.is_exact else ' at the earliest'}"

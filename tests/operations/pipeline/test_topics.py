@@ -1,0 +1,244 @@
+"""Queries that read topics which others write: who they are, and what is told or refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from savepoints.cli.render import pipeline_text
+from savepoints.errors import IncompatibleError, NotAlignedError
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.model import OutputTopic
+from savepoints.operations.cascade import readers
+from savepoints.operations.pipeline import topic_check
+from savepoints.operations.pipeline.pipeline_graph import ExternalInput, Pipeline, TopicEdge
+from savepoints.operations.rollback import rollback
+from savepoints.operations.savepoint import create, topic_ends
+from savepoints.operations.savepoint.topic_ends import TopicObservation
+from savepoints.sources.kafka.topics import TopicEnds
+from tests.operations.pipeline.lines import SAVED, Line, topic
+from tests.pipelines import Queries, next_version
+from tests.samples import savepoint
+
+ALERTS = '{"alerts":{"0":12,"1":7}}'
+EDGE = TopicEdge("silver", "gold", 0, "alerts", {0: 12, 1: 7})
+
+
+@pytest.fixture
+def queries(local_store: Store, on_local: Location) -> Queries:
+    """Silver reads a table and writes a topic, which gold reads."""
+    found = Queries(local_store, on_local)
+    table = found.append("bronze", 3)
+    found.add("bronze", ['{"orders":{"0":10}}'], writes=("bronze",))
+    found.add("silver", [next_version(table, 3)])
+    found.add("gold", [ALERTS], writes=("gold",))
+    found.append("gold")
+    names(found, "silver", "alerts")
+    return found
+
+
+def names(queries: Queries, query: str, *topics: str) -> None:
+    """Name the topics that a query writes in the settings."""
+    bound = queries.configured[query]
+    queries.configured[query] = bound.model_copy(update={"output_topics": topics})
+
+
+def kinds(found: Pipeline) -> dict[str, tuple[str, ...]]:
+    return {one.kind: one.queries for one in found.findings}
+
+
+def test_a_topic_between_two_queries(queries: Queries) -> None:
+    found = queries.of("gold")
+
+    assert found.topic_edges == (EDGE,)
+    assert [one.name for one in found.queries] == ["bronze", "silver", "gold"]
+    assert found.upstream == ("bronze", "silver")
+    assert queries.of("bronze").downstream == ("silver", "gold")
+    assert found.inputs == (ExternalInput("topic", "orders", ("bronze",)),)
+    assert found.findings == ()
+    assert found.to_json()["topic_edges"] == [
+        {
+            "writer": "silver", "reader": "gold", "source": 0, "topic": "alerts",
+            "offsets": {"0": 12, "1": 7},
+        }
+    ]  # fmt: skip
+
+
+def test_it_is_drawn(queries: Queries) -> None:
+    found = queries.of("silver")
+
+    assert pipeline_text.tree(found).splitlines()[-1].strip() == (
+        "└── gold (generation 1, batch 2), reads topic alerts"
+    )
+    assert 'n2 -->|"topic alerts"| n3' in pipeline_text.mermaid(found)
+
+
+def test_a_topic_that_nobody_names_comes_from_outside(queries: Queries) -> None:
+    names(queries, "silver")
+
+    found = queries.of("gold")
+
+    assert found.topic_edges == ()
+    assert found.inputs == (ExternalInput("topic", "alerts", ("gold",)),)
+    assert [one.name for one in found.queries] == ["gold"]
+
+
+def test_a_topic_that_two_write_has_two_edges_and_is_told(queries: Queries) -> None:
+    names(queries, "bronze", "alerts")
+
+    found = queries.of("gold")
+
+    assert [one.writer for one in found.topic_edges] == ["bronze", "silver"]
+    assert kinds(found) == {"shared_topic": ("bronze", "silver")}
+
+
+def test_a_cycle_through_a_topic_is_told(queries: Queries) -> None:
+    names(queries, "gold", "orders")
+
+    found = queries.of("gold")
+
+    assert kinds(found) == {"cycle": ("bronze", "gold", "silver")}
+    assert "bronze, gold and silver read each other in a cycle" in found.findings[0].what
+
+
+def test_a_savepoint_names_what_its_query_writes(local_store: Store, on_local: Location) -> None:
+    """As one does for a query in a driver of its own, which is in no settings."""
+    line = Line(local_store, on_local)
+    line.add("silver", topic, configure=False)
+    line.add("gold", lambda _batch: ALERTS, configure=False)
+    store = line.configured_store
+
+    def taken(**how: object) -> tuple[OutputTopic, ...]:
+        plan = create.plan(store, query="silver", forms=("native",), **how)  # type: ignore[arg-type]
+        return create.execute(plan, store).output_topics
+
+    assert taken() == ()
+    assert taken(output_topics=["alerts"]) == (OutputTopic("alerts"),)
+    assert [one.topic for one in taken(batch_id=SAVED)] == ["alerts"], "by the one before"
+    again = store.catalog.all()[0]
+    assert store.manifest(again.id).savepoint.output_topics == again.output_topics
+    assert [one.writer for one in store.query("gold").pipeline().topic_edges] == ["silver"]
+
+
+def test_trap_a_query_that_went_back_to_before_its_topic_was_named(
+    local_store: Store, on_local: Location
+) -> None:
+    """Its living line has no savepoint that names the topic, but it goes on to write it."""
+    line = Line(local_store, on_local)
+    line.add("silver", topic)
+    line.add("gold", lambda _batch: ALERTS)
+    before = line.save("silver")
+    store = line.configured_store
+    naming = create.plan(store, query="silver", forms=("native",), output_topics=["alerts"])
+    create.execute(naming, store)
+
+    plan = rollback.plan(store, before.id, query="silver", check_source=False)
+    rollback.execute(plan, store)
+
+    assert [one.writer for one in store.query("gold").pipeline().topic_edges] == ["silver"]
+
+
+def test_a_rollback_of_the_writer_alone_names_the_reader(
+    local_store: Store, on_local: Location
+) -> None:
+    line = Line(local_store, on_local)
+    line.add("silver", topic)
+    line.add("gold", lambda _batch: ALERTS)
+    line.save("gold")
+    line.configured["silver"] = line.configured["silver"].model_copy(
+        update={"output_topics": ("alerts",)}
+    )
+    saved = line.save("silver")
+
+    plan = rollback.plan(line.configured_store, saved.id, query="silver", check_source=False)
+
+    (told,) = [one for one in plan.warnings if "topic alerts" in one]
+    assert "keeps the records of the batches that run again" in told
+    assert "gold reads it" in told
+
+
+def test_a_correction_does_not_go_through_a_topic(queries: Queries) -> None:
+    bound = {"app": "spark_jobs.medallion.bronze:app", "outputs": {"orders": queries.uri("bronze")}}
+    queries.configured["bronze"] = queries.configured["bronze"].model_copy(update=bound)
+    store = queries.configured_store
+
+    assert readers.behind_topics(store, "bronze") == {"gold"}
+    with pytest.raises(IncompatibleError, match="gold reads topic alerts of silver"):
+        readers.find(store, "bronze")
+
+
+def test_a_pipeline_is_not_forked_through_a_topic(queries: Queries) -> None:
+    with pytest.raises(NotAlignedError, match="gold reads topic alerts of silver, and a topic"):
+        queries.configured_store.query("silver").fork_pipeline("latest", "other")
+
+
+def seen(committed: int | None, begun: int | None, *ends: int) -> TopicObservation:
+    return TopicObservation(committed, begun, {"alerts": TopicEnds("id", ends)})
+
+
+@pytest.mark.parametrize(
+    ("observed", "ends", "is_exact"),
+    [
+        pytest.param([seen(5, 5, 9)], (9,), True, id="nothing_else_ran"),
+        pytest.param([seen(4, 5, 9)], (9,), False, id="it_was_running_when_kafka_was_asked"),
+        pytest.param([seen(5, 6, 9)], None, False, id="the_next_one_was_running"),
+        pytest.param([seen(4, 5, 7), seen(5, 6, 9)], (7,), False, id="the_earlier_look_counts"),
+        pytest.param([seen(4, 5, 7), seen(5, 5, 9)], (9,), True, id="the_exact_one_counts"),
+        pytest.param([seen(3, 4, 7), seen(4, 5, 9)], (9,), False, id="the_later_says_more"),
+        pytest.param([seen(6, 6, 9)], None, False, id="an_older_batch_is_saved"),
+        pytest.param([seen(None, None)], (), False, id="no_partitions"),
+        pytest.param([], None, False, id="kafka_did_not_answer"),
+    ],
+)
+def test_what_of_a_topic_belongs_to_batch_5(
+    observed: list[TopicObservation], ends: tuple[int, ...] | None, is_exact: bool
+) -> None:
+    (found,) = topic_ends.of_batch(["alerts"], observed, 5)
+
+    assert (found.ends, found.is_exact) == (ends, is_exact)
+    assert found.topic_id == ("id" if observed else None)
+
+
+def fit(*outputs: OutputTopic, topics: dict[str, str] | None = None) -> str:
+    """Return why a savepoint of gold does not fit to one of silver; empty when it does."""
+    gold = replace(savepoint(1, query="gold", offsets=(ALERTS,)), topics=topics or {})
+    silver = replace(savepoint(2, query="silver", offsets=(None,)), output_topics=outputs)
+    (read,) = topic_check.reads([gold], [silver], [EDGE])
+    assert read.read == {0: 12, 1: 7}
+    return read.problem
+
+
+def test_savepoints_that_fit_together_through_a_topic() -> None:
+    assert fit(OutputTopic("alerts", "id", (12, 7), is_exact=True)) == ""
+    assert fit(OutputTopic("alerts", "id", (13, 7))) == ""
+    assert fit(OutputTopic("alerts", "id", (13, 7)), topics={"alerts": "id"}) == ""
+
+
+def test_savepoints_that_do_not() -> None:
+    assert fit(OutputTopic("alerts", "id", (12, 6), is_exact=True)) == (
+        "gold is ahead of silver: it has read topic alerts up to offset 7 of partition 1, but the "
+        "savepoint of silver ends at offset 6"
+    )
+    assert "offset 7 of partition 1" in fit(OutputTopic("alerts", "id", (12,)))
+    assert "another batch was running" in fit(OutputTopic("alerts", "id"))
+    assert "nobody had named the topic" in fit()
+    recreated = fit(OutputTopic("alerts", "id", (12, 7)), topics={"alerts": "other"})
+    assert "deleted and recreated" in recreated
+
+
+def test_a_group_is_not_taken_without_kafka(local_store: Store, on_local: Location) -> None:
+    """How far silver had written the topic would not be known."""
+    line = Line(local_store, on_local)
+    line.add("silver", topic)
+    line.add("gold", lambda _batch: ALERTS)
+    line.configured["silver"] = line.configured["silver"].model_copy(
+        update={"output_topics": ("alerts",)}
+    )
+
+    group = line.configured_store.query("gold").create_group(name="before")
+
+    assert group.plan.members == ("gold", "silver")
+    with pytest.raises(NotAlignedError, match="Kafka does not say how far"):
+        group.execute()
