@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import CompareSettings, QuerySettings, Settings
 from savepoints.handle import Store
 from spark_jobs.medallion import truth
 from tests import spark_session
@@ -65,6 +65,11 @@ class TablesShop:
     @property
     def store(self) -> Store:
         return Store.at(self.uri("store"), settings=self.settings).make()
+
+    def measuring(self, metrics: dict[str, str], **more: object) -> Store:
+        """Return the store with settings that have metrics."""
+        changed = {"compare": CompareSettings(metrics=metrics), **more}
+        return self.store.with_settings(self.settings.model_copy(update=changed))
 
     def sell(self, count: int) -> int:
         """Let orders come, in one commit; return how many there were before."""

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from savepoints import faults
+from savepoints.config.settings import PromoteSettings
+from savepoints.errors import CheckFailedError, UsageError
 from savepoints.operations import unfinished
 from savepoints.operations.pipeline import pipeline_rollback
 from savepoints.operations.pipeline_fork.pipeline_fork import PipelineForked
@@ -38,11 +40,29 @@ def shop(spark: SparkSession, tmp_path: Path) -> TablesShop:
 
 
 SAVED = 17
+REVENUE = {
+    "revenue": "SELECT sum(amount_cents) FROM days",
+    "rows": "SELECT (SELECT count(*) FROM lines) + (SELECT count(*) FROM days)",
+}
 
 
 def forked(shop: TablesShop, name: str = "fix", app: str | None = FIXED) -> PipelineForked:
     apps = {"silver": app} if app else {}
     return shop.store.query("silver").fork_pipeline("before", name, apps=apps).execute()
+
+
+def test_a_metric_that_cannot_be_measured_is_refused_by_name(shop: TablesShop) -> None:
+    forked(shop)
+    wrong = shop.measuring({"typo": "SELECT sum(amount_cent) FROM lines"}).query("silver")
+
+    comparing = wrong.compare_pipeline("fix")
+
+    assert "compare the metrics typo" in str(comparing)
+    with pytest.raises(UsageError, match="the metric typo cannot be computed"):
+        comparing.execute()
+    promoting = shop.measuring(REVENUE, promote=PromoteSettings(compare=True)).query("silver")
+    with pytest.raises(CheckFailedError, match="metrics: different; metric revenue"):
+        promoting.promote_pipeline("fix").execute()
 
 
 def tables(name: str, shop: TablesShop) -> dict[str, str]:
@@ -66,7 +86,7 @@ def test_a_fix_is_forked_compared_promoted_and_undone(shop: TablesShop) -> None:
     shop.sell(7)
     after = range(SAVED, len(shop.orders))
 
-    found = shop.store.query("gold").compare_pipeline("fix").execute()
+    found = shop.measuring(REVENUE).query("gold").compare_pipeline("fix").execute()
 
     fixed = shop.truth(fixed=after)
     assert shop.differing(fixed, tables("fix", shop)) == RIGHT
@@ -78,6 +98,21 @@ def test_a_fix_is_forked_compared_promoted_and_undone(shop: TablesShop) -> None:
     changed = days_of(shop, after)
     days = gold.outputs[0]
     assert (days.changed, days.equal) == (len(changed), len(fixed["gold"]) - len(changed))
+    # One metric sees silver's lines and gold's days; it is judged, and so is what was run paid for.
+    revenue, both = (
+        [frames["gold"]["amount_cents"].sum(), len(frames["silver"]) + len(frames["gold"])]
+        for frames in (shop.truth(), fixed)
+    )
+    assert [(one.name, one.before, one.after) for one in found.metrics] == [
+        ("revenue", revenue[0], both[0]),
+        ("rows", revenue[1], both[1]),
+    ]
+    assert [one.partition(":")[0] for one in found.reasons] == ["metric revenue"]
+    costs = {one.query: one.cost for level in found.levels for one in level.variants}
+    # The forks had read all but the last orders; silver reads a row of each, gold those of silver.
+    assert {name: cost.input_rows for name, cost in costs.items() if cost} == dict.fromkeys(
+        ("silver", "silver_fix", "gold", "gold_fix"), 7
+    )
 
     shop.store.query("silver").promote_pipeline("fix").execute()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import click
 
 from savepoints.cli.names import query_names
@@ -9,6 +11,7 @@ from savepoints.cli.options import (
     Consent,
     Invocation,
     common,
+    duration,
     mutating,
     pair,
     saved_forms,
@@ -52,6 +55,13 @@ from savepoints.model import BOTH, Form
     help="Also commit the offsets to Kafka for this consumer group, so that lag monitoring "
     "sees them. The group must have no members.",
 )
+@click.option(
+    "--wait",
+    metavar="DURATION",
+    default="10m",
+    callback=duration,
+    help="How long to wait for the first batch of a query that is running.",
+)
 @mutating
 @common
 def command(
@@ -67,6 +77,7 @@ def command(
     tags: tuple[str, ...],
     description: str,
     commit_group: str | None,
+    wait: timedelta,
     *,
     consent: Consent,
 ) -> None:
@@ -96,6 +107,8 @@ def command(
         description=description,
         commit_group=commit_group,
         output_topics=output_topics or None,
+        wait=wait,
+        progress=call.output.progress,
     )
     if not call.confirm(plan, consent, unasked=True):
         return

@@ -91,7 +91,8 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
     metavar="DURATION",
     default="10m",
     callback=duration,
-    help="How long to wait for a writer to commit a batch whose rows a reader has already read.",
+    help="How long to wait for the first batch of a running query, and for a writer to commit a "
+    "batch whose rows a reader has already read.",
 )
 @mutating
 @common
@@ -120,7 +121,9 @@ def create(
     from savepoints.operations.pipeline import group_savepoint, groups
 
     name = tag or groups.tag_of(utc_now())
-    plan = group_savepoint.plan(call.store, query, name=name, forms=forms)
+    plan = group_savepoint.plan(
+        call.store, query, name=name, forms=forms, wait=wait, progress=call.output.progress
+    )
     if not call.confirm(plan, consent, unasked=True):
         return
     group = group_savepoint.execute(plan, call.store, wait=wait, progress=call.output.progress)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from savepoints.cli.output import Terminal
-from savepoints.operations.fork.verdict import Comparison, QueryPair, Variant
+from savepoints.operations.fork.verdict import Comparison, MetricDifference, QueryPair, Variant
 from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.texts import bytes_text, or_dash
 from savepoints.ui.report import Line, lines, number
@@ -13,6 +15,7 @@ _VERDICTS = {
     "within": "within: all differences are within the thresholds",
     "different": "different",
 }
+_COST = ("batches run", "rows read", "seconds", "rows/s")
 
 
 def show(output: Terminal, found: Comparison) -> None:
@@ -20,35 +23,42 @@ def show(output: Terminal, found: Comparison) -> None:
     output.line(_VERDICTS[found.verdict])
     for note in found.notes:
         output.line(f"  note: {note}")
+    # What running them cost is known only of those that this comparison ran.
+    cost = any(one.cost for one in found.variants)
     output.table(
-        ("query", "batch", "state rows", "state", "batches run", "rows read", "seconds", "rows/s"),
-        map(_variant, found.variants),
+        ("query", "batch", "state rows", "state", *(_COST if cost else ())),
+        ((*_variant(one), *(_cost(one) if cost else ())) for one in found.variants),
     )
     for pair in found.pairs:
         output.line(f"{pair.after} against {pair.before}: {pair.verdict}")
         for reason in pair.reasons:
             output.line(f"  {reason}")
-        _metrics(output, pair)
+        show_metrics(output, pair.metrics, pair.before, pair.after)
         _outputs(output, pair)
         _state(output, pair)
 
 
 def _variant(one: Variant) -> tuple[object, ...]:
-    cost = one.cost
-    rows = or_dash(one.state_rows)
     size = "-" if one.state_bytes is None else bytes_text(one.state_bytes)
+    return (one.query, one.batch_id, or_dash(one.state_rows), size)
+
+
+def _cost(one: Variant) -> tuple[object, ...]:
+    cost = one.cost
     if cost is None:
-        return (one.query, one.batch_id, rows, size, "-", "-", "-", "-")
+        return ("-",) * len(_COST)
     rate = "-" if cost.rows_per_second is None else f"{cost.rows_per_second:.0f}"
-    ran = (cost.batches, cost.input_rows, f"{cost.seconds:.1f}", rate)
-    return (one.query, one.batch_id, rows, size, *ran)
+    return (cost.batches, cost.input_rows, f"{cost.seconds:.1f}", rate)
 
 
-def _metrics(output: Terminal, pair: QueryPair) -> None:
-    if not pair.metrics:
+def show_metrics(
+    output: Terminal, metrics: Sequence[MetricDifference], before: str, after: str
+) -> None:
+    """Print metrics of two sides, a line each; nothing if there are none."""
+    if not metrics:
         return
     output.table(
-        ("metric", pair.before, pair.after, "difference", "relative"),
+        ("metric", before, after, "difference", "relative"),
         (
             (
                 one.name,
@@ -57,7 +67,7 @@ def _metrics(output: Terminal, pair: QueryPair) -> None:
                 number(one.difference),
                 "-" if one.relative is None else f"{one.relative:+.4%}",
             )
-            for one in pair.metrics
+            for one in metrics
         ),
     )
 

@@ -48,6 +48,9 @@ def show_compared(output: Terminal, found: PipelineComparison) -> None:
         return
     for level in found.levels:
         comparison_text.show(output, level)
+    comparison_text.show_metrics(output, found.metrics, "pipeline", "forks")
+    for reason in found.reasons:
+        output.line(f"  {reason}")
     output.line(f"the pipeline: {found.verdict}")
 
 

@@ -268,8 +268,7 @@ class _Compare:
                 hint="run the comparison again; it continues from where the queries are",
                 query=compared.query,
             )
-        rate = ran.input_rows / ran.seconds if ran.input_rows else None
-        return RunCost(ran.batches, ran.input_rows, ran.seconds, rate)
+        return RunCost.of(ran)
 
     def _runner(self, compared: ComparedQuery) -> Runner:
         from savepoints.spark.session import session

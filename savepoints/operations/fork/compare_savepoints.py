@@ -115,6 +115,24 @@ def compare_aligned(
     return compared.comparison()
 
 
+def metric_differences(
+    spark: SparkSession,
+    before: Sequence[OutputVersion],
+    after: Sequence[OutputVersion],
+    metrics: Mapping[str, str],
+) -> tuple[MetricDifference, ...]:
+    """Measure metrics over the outputs of several queries, and over those of their forks.
+
+    Args:
+        metrics: SQL over the outputs by name; it sees all of one side.
+
+    Raises:
+        UsageError: If one does not give a number, or two outputs of one side have the same name.
+    """
+    figures = [sql_metrics.measure(spark, outputs, metrics) for outputs in (before, after)]
+    return tuple(MetricDifference.of(name, *(one[name] for one in figures)) for name in metrics)
+
+
 def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
     if len({one.query for one in savepoints}) < max(2, len(savepoints)):
         raise UsageError(
@@ -167,7 +185,7 @@ class _Compared:
             for one, own in zip(self.savepoints[1:], figures[1:], strict=True)
         )
         return Comparison(
-            worst(pairs),
+            worst(one.verdict for one in pairs),
             lowest_offsets(self.savepoints[0].cut.offsets),
             self.ran.same_batches,
             self.ran.notes,

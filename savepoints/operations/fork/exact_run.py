@@ -10,6 +10,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Generation
+from savepoints.operations.fork.verdict import RunCost
 from savepoints.operations.rollback import run_to_point
 from savepoints.plan import Progress
 from savepoints.runtime import compatibility
@@ -41,13 +42,16 @@ def to(
     settings: Settings,
     check: Callable[[], None],
     progress: Progress,
-) -> None:
+) -> RunCost | None:
     """Run a generation to exactly there; run again after a crash, it goes on.
 
     Args:
         ends: Offsets or positions in tables, as `run_to_point.to` takes them.
         settings: Completed.
         check: Raises when the lease was lost.
+
+    Returns:
+        What it cost, None if it was there already.
 
     Raises:
         NotAlignedError: If a topic was deleted and recreated since the generation began.
@@ -58,7 +62,7 @@ def to(
     if origin is not None:
         archives = archives_of(settings, generation.query)
         compatibility.require_same_topics(generation, origin, settings.kafka, progress, archives)
-    run_to_point.to(
+    ran = run_to_point.to(
         ends,
         query=generation.query,
         app=settings.queries[generation.query].app,
@@ -69,3 +73,4 @@ def to(
         check=check,
         progress=progress,
     )
+    return RunCost.of(ran) if ran.batches else None

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import PromoteSettings, Settings
-from savepoints.errors import CheckFailedError, UsageError
+from savepoints.errors import CheckFailedError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion
-from savepoints.operations.fork.compare_savepoints import compare_aligned
+from savepoints.operations.fork.compare_savepoints import compare_aligned, metric_differences
+from savepoints.operations.fork.verdict import judge_metrics
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.outputs.compare.sql_metrics import measure
 from savepoints.plan import Progress
@@ -21,6 +22,8 @@ from savepoints.sources.kafka.offsets import count
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from savepoints.outputs.compare.sql_metrics import Figure
 
 _LIVE = "live_"
@@ -69,42 +72,39 @@ def run_checks(
     of rows differs, how many records Kafka has beyond, SQL of the user's own, and what `compare`
     says.
     """
-    metrics = settings.compare.metrics
-    return of_pairs(store, [(live, fork)], metrics, settings=settings, progress=progress)
+    return of_pairs(store, [(live, fork)], settings=settings, progress=progress)
 
 
 def of_pairs(
     store: Store,
     pairs: Sequence[tuple[Generation, Generation]],
-    metrics: Mapping[str, str],
     *,
     settings: Settings,
     progress: Progress,
 ) -> tuple[Check, ...]:
     """Look at several forks, each of which stands at an equal cut as its live query.
 
-    SQL of the user's own sees the outputs of all of them; see `run_checks`.
+    SQL of the user's own, checks and metrics, sees the outputs of all of them; see `run_checks`.
 
     Args:
         pairs: Each live query and its fork.
-        metrics: SQL that `compare` measures of each pair.
     """
     from savepoints.spark.session import session
 
     spark = session(settings, f"savepoints promote {pairs[0][1].query}")
-    views: list[OutputVersion] = []
+    before: list[OutputVersion] = []
+    after: list[OutputVersion] = []
     rows: list[Check] = []
     for live, fork in pairs:
         progress(f"checking {fork.query}")
         theirs, mine = outputs(fork, settings), outputs(live, settings)
-        tables = [*theirs, *(replace(one, name=f"{_LIVE}{one.name}") for one in mine)]
+        tables = _views(theirs, mine)
         counting = {one.name: f"SELECT count(*) FROM `{one.name}`" for one in tables}  # noqa: S608
         counted = measure(spark, tables, counting)
         rows += _of_rows(counted, [one.name for one in theirs], settings.promote)
-        views += tables
-    if settings.promote.checks:
-        _refuse_ambiguous(views)
-    own = measure(spark, views, _as_figures(settings.promote.checks))
+        before += mine
+        after += theirs
+    own = measure(spark, _views(after, before), _as_figures(settings.promote.checks))
     return (
         *rows,
         *(
@@ -113,22 +113,19 @@ def of_pairs(
         ),
         *(_of_lag(live, settings) for live, _ in pairs),
         *(
-            _of_comparison(store, live, fork, metrics, progress)
+            _of_comparison(store, live, fork, progress)
             for live, fork in pairs
             if settings.promote.compare
         ),
+        *(_of_metrics(spark, before, after, settings) if settings.promote.compare else ()),
     )
 
 
-def _refuse_ambiguous(views: Sequence[OutputVersion]) -> None:
-    names = [one.name for one in views]
-    if twice := sorted({one for one in names if names.count(one) > 1}):
-        raise UsageError(
-            f"several queries have an output {twice[0]}, so the checks in [promote.checks] cannot "
-            "say which is meant",
-            hint="give the outputs different names in the settings, or omit them: --no-checks",
-            output=twice[0],
-        )
+def _views(
+    forked: Sequence[OutputVersion], live: Sequence[OutputVersion]
+) -> tuple[OutputVersion, ...]:
+    """Return the outputs under the names by which SQL knows them."""
+    return (*forked, *(replace(one, name=f"{_LIVE}{one.name}") for one in live))
 
 
 def outputs(generation: Generation, settings: Settings) -> tuple[OutputVersion, ...]:
@@ -182,10 +179,9 @@ def _of_comparison(
     store: Store,
     live: Generation,
     fork: Generation,
-    metrics: Mapping[str, str],
     progress: Progress,
 ) -> Check:
-    """Say what `compare` finds about outputs and metrics; their savepoints stay."""
+    """Say what `compare` finds about outputs; their savepoints stay."""
     saved = [
         create.save(
             store,
@@ -195,8 +191,22 @@ def _of_comparison(
         )
         for one in (live, fork)
     ]
-    compared = compare_aligned(store, saved, metrics=metrics, state=False, progress=progress)
+    compared = compare_aligned(store, saved, state=False, progress=progress)
     reasons = [reason for pair in compared.pairs for reason in pair.reasons]
     return Check(
         "compare", compared.verdict != "different", "; ".join([compared.verdict, *reasons])
     )
+
+
+def _of_metrics(
+    spark: SparkSession,
+    before: Sequence[OutputVersion],
+    after: Sequence[OutputVersion],
+    settings: Settings,
+) -> Iterator[Check]:
+    """Say what `compare` finds about metrics, if the settings have any."""
+    wanted = settings.compare
+    if wanted.metrics:
+        found = metric_differences(spark, before, after, wanted.metrics)
+        verdict, reasons = judge_metrics(found, wanted.thresholds)
+        yield Check("metrics", verdict != "different", "; ".join([verdict, *reasons]))

@@ -6,16 +6,19 @@ The first query is the baseline; each other one is compared with it. Pure values
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints.config.settings import ThresholdSettings
 from savepoints.operations.inspect.diff import Diff
 from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.outputs.compare.sql_metrics import Figure
 from savepoints.result import Result
+
+if TYPE_CHECKING:
+    from savepoints.runtime.runner import Ran
 
 ComparisonVerdict = Literal["same", "within", "different"]
 
@@ -37,6 +40,12 @@ class RunCost:
     input_rows: int
     seconds: float
     rows_per_second: float | None
+
+    @classmethod
+    def of(cls, ran: Ran) -> RunCost:
+        """Return what a run has cost."""
+        rate = ran.input_rows / ran.seconds if ran.input_rows else None
+        return cls(ran.batches, ran.input_rows, ran.seconds, rate)
 
 
 @dataclass(frozen=True)
@@ -167,11 +176,7 @@ class QueryPair:
 
     def judged(self, thresholds: ThresholdSettings) -> QueryPair:
         """Return the pair with its verdict."""
-        found = list(_findings(self, thresholds))
-        verdict: ComparisonVerdict = "same" if not found else "within"
-        if any(one.exceeds for one in found):
-            verdict = "different"
-        reasons = tuple(one.text for one in sorted(found, key=lambda one: not one.exceeds))
+        verdict, reasons = _judgement(_findings(self, thresholds))
         return dataclasses.replace(self, verdict=verdict, reasons=reasons)
 
 
@@ -202,15 +207,30 @@ class Comparison(Result):
         return dataclasses.asdict(self)
 
 
-def worst(pairs: tuple[QueryPair, ...]) -> ComparisonVerdict:
-    """Return the verdict of several pairs."""
-    return max((one.verdict for one in pairs), key=_ORDER.index, default="same")
+def worst(verdicts: Iterable[ComparisonVerdict]) -> ComparisonVerdict:
+    """Return the worst of several verdicts, `same` of none."""
+    return max(verdicts, key=_ORDER.index, default="same")
+
+
+def judge_metrics(
+    metrics: Sequence[MetricDifference], thresholds: ThresholdSettings
+) -> tuple[ComparisonVerdict, tuple[str, ...]]:
+    """Return the verdict on metrics alone, and what differs, in words."""
+    return _judgement(_of_metrics(metrics, thresholds))
 
 
 @dataclass(frozen=True)
 class _Finding:
     text: str
     exceeds: bool
+
+
+def _judgement(findings: Iterable[_Finding]) -> tuple[ComparisonVerdict, tuple[str, ...]]:
+    found = sorted(findings, key=lambda one: not one.exceeds)
+    verdict: ComparisonVerdict = "same" if not found else "within"
+    if any(one.exceeds for one in found):
+        verdict = "different"
+    return verdict, tuple(one.text for one in found)
 
 
 def _findings(pair: QueryPair, limits: ThresholdSettings) -> Iterator[_Finding]:
@@ -221,8 +241,7 @@ def _findings(pair: QueryPair, limits: ThresholdSettings) -> Iterator[_Finding]:
         yield from _of_output(output, limits)
     if pair.state is not None:
         yield from _of_state(pair.state, limits)
-    for metric in pair.metrics:
-        yield from _of_metric(metric, limits.metrics.get(metric.name, 0.0))
+    yield from _of_metrics(pair.metrics, limits)
     ratio, most = pair.seconds_ratio, limits.seconds
     if ratio is not None and most is not None and ratio > most:
         yield _Finding(f"ran {ratio:.2f} times as long (allowed {most:g})", exceeds=True)
@@ -263,6 +282,13 @@ def _of_state(state: StateDifference, limits: ThresholdSettings) -> Iterator[_Fi
     # Operators may differ without any rows: then only a threshold lets them pass.
     exceeds = state.share > limits.state_rows or not limits.state_rows
     yield _Finding(f"{text} ({_percent(state.share)}, {most})", exceeds)
+
+
+def _of_metrics(
+    metrics: Iterable[MetricDifference], limits: ThresholdSettings
+) -> Iterator[_Finding]:
+    for metric in metrics:
+        yield from _of_metric(metric, limits.metrics.get(metric.name, 0.0))
 
 
 def _of_metric(metric: MetricDifference, most: float) -> Iterator[_Finding]:

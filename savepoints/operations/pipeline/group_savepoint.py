@@ -27,11 +27,12 @@ from savepoints.operations.pipeline.group_check import GroupRead
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import (
     FindingKind,
+    Pipeline,
     PipelineFinding,
     TopicEdge,
 )
 from savepoints.operations.pipeline.topic_check import GroupTopicRead
-from savepoints.operations.savepoint import create, topic_ends
+from savepoints.operations.savepoint import create, first_batch, topic_ends
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.operations.savepoint.topic_ends import TopicObservation
 from savepoints.plan import Plan, Progress, Step, silent
@@ -41,6 +42,8 @@ from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 
 _POLL_SECONDS = 0.2
+_WAIT = timedelta(minutes=10)
+_UNBEGUN: FindingKind = "no_batch"
 # With any of these nobody knows who has to come first.
 NO_ORDER: frozenset[FindingKind] = frozenset(
     {
@@ -94,7 +97,15 @@ class Group(Result):
         return (*lacking, *_ahead((*self.reads, *self.topic_reads)))
 
 
-def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("native",)) -> GroupPlan:
+def plan(
+    store: Store,
+    query: str,
+    *,
+    name: str,
+    forms: Sequence[Form] = ("native",),
+    wait: timedelta = _WAIT,
+    progress: Progress = silent,
+) -> GroupPlan:
     """Plan savepoints of all queries of a pipeline; nothing is written.
 
     Args:
@@ -102,17 +113,19 @@ def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("nativ
         name: Tag of the group's savepoints. No query may have a savepoint with it yet, unless this
             was interrupted.
         forms: `native`, which keeps the time between two savepoints short, or both.
+        wait: How long to wait for the first batch of a query that runs: what it reads is not known
+            before.
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.
+        NoCommittedBatchError: If a query does not finish its first batch within that time, or has
+            none and does not run.
         NotAlignedError: If it cannot be known who reads whom, or queries read each other in a
             cycle.
     """
-    found = pipeline(store, query)
-    if obstacles := [one for one in found.findings if one.kind in NO_ORDER]:
-        raise _no_order(query, obstacles)
-    members = tuple(one.name for one in reversed(found.queries))
     checked_tag(name)
+    found = _ordered(store, query, name, wait, progress)
+    members = tuple(one.name for one in reversed(found.queries))
     taken = _tagged(store, members, name)
     todo = [one for one in members if one not in taken]
     return GroupPlan(
@@ -131,11 +144,29 @@ def plan(store: Store, query: str, *, name: str, forms: Sequence[Form] = ("nativ
     )
 
 
+def _ordered(store: Store, query: str, name: str, wait: timedelta, progress: Progress) -> Pipeline:
+    """Return a pipeline of which it is known who reads whom, after the first batch of each."""
+    found = pipeline(store, query)
+    obstacles = [one for one in found.findings if one.kind in NO_ORDER]
+    if obstacles and all(one.kind == _UNBEGUN for one in obstacles):
+        unbegun = [one.queries[0] for one in obstacles]
+        first_batch.await_committed(store, unbegun, wait=wait, progress=progress)
+        found = pipeline(store, query)
+        obstacles = [one for one in found.findings if one.kind in NO_ORDER]
+    for one in obstacles:
+        if one.kind == _UNBEGUN:
+            again = f"savepoints pipeline create {query} --tag {name}"
+            raise first_batch.missing(store, one.queries[0], command=again)
+    if obstacles:
+        raise _no_order(query, obstacles)
+    return found
+
+
 def execute(
     plan: GroupPlan,
     store: Store,
     *,
-    wait: timedelta = timedelta(minutes=10),
+    wait: timedelta = _WAIT,
     progress: Progress = silent,
 ) -> Group:
     """Take the savepoints; run again after a crash, those that have the tag are not taken again.

@@ -10,6 +10,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import parse_schedule
@@ -42,7 +43,8 @@ def take(store: Store, query: str, *, progress: Progress = silent) -> Group | No
     tag = groups.tag_of(utc_now())
     try:
         with recording(store, _VERB, query=query, parameters={"tag": tag}):
-            plan = group_savepoint.plan(store, query, name=tag)
+            # A first batch is not waited for: the query may be stopping, and would wait for this.
+            plan = group_savepoint.plan(store, query, name=tag, wait=timedelta(0))
             made = group_savepoint.execute(plan, store, progress=progress)
     except (LockedError, NoCommittedBatchError) as error:
         _LOG.warning("skipping the group %s of %s: %s", tag, query, error)

@@ -16,6 +16,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.model import Generation, kafka_position
 from savepoints.operations.fork import exact_run
+from savepoints.operations.fork.verdict import RunCost
 from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
 from savepoints.plan import Progress
 from savepoints.runtime import end_offsets, table_ends
@@ -44,11 +45,14 @@ class EqualCuts:
     held: Mapping[str, Lease]
     progress: Progress
 
-    def meet(self, pairs: Sequence[ForkedPair]) -> None:
+    def meet(self, pairs: Sequence[ForkedPair]) -> dict[str, RunCost]:
         """Run all of them to equal cuts.
 
         Args:
             pairs: Writers before readers.
+
+        Returns:
+            By query what it cost; without those that were there already.
 
         Raises:
             IncompatibleError: If one reads a topic and a table, or the two read different topics.
@@ -56,8 +60,10 @@ class EqualCuts:
             SourceDataGoneError: If Kafka or the log of a table no longer has what comes next.
             SavepointsError: If a query fails.
         """
+        costs: dict[str, RunCost] = {}
         for pair in pairs:
-            self._meet(pair)
+            costs |= self._meet(pair)
+        return costs
 
     def catch_up(self, query: str) -> None:
         """Run one query to the end of what it reads; the others need not stand still."""
@@ -69,16 +75,15 @@ class EqualCuts:
             end = table_ends.to_text(dict(self._end(one, LATEST, query) for one in own))
         self._run([generation], [end])
 
-    def _meet(self, pair: ForkedPair) -> None:
+    def _meet(self, pair: ForkedPair) -> dict[str, RunCost]:
         both = [self.store.generations.current(one) for one in (pair.live, pair.fork)]
         live, fork = (exact_run.position_of(one) for one in both)
         if live.offsets.keys() != fork.offsets.keys() or (live.offsets and self._reads(pair.live)):
             raise _mixed(pair)
         if live.offsets:
             ends = self._offsets(pair.live, sorted(live.offsets))
-            self._run(both, [ends, ends])
-        else:
-            self._run(both, self._tables(pair))
+            return self._run(both, [ends, ends])
+        return self._run(both, self._tables(pair))
 
     def _reads(self, query: str) -> tuple[str, ...]:
         """Return the tables that a query reads."""
@@ -114,9 +119,10 @@ class EqualCuts:
         (found,) = table_ends.resolve(self.store, until, query=query, tables=tables).items()
         return found
 
-    def _run(self, both: Sequence[Generation], ends: Sequence[str]) -> None:
+    def _run(self, both: Sequence[Generation], ends: Sequence[str]) -> dict[str, RunCost]:
+        costs = {}
         for generation, end in zip(both, ends, strict=True):
-            exact_run.to(
+            cost = exact_run.to(
                 end,
                 generation,
                 self.store,
@@ -124,6 +130,9 @@ class EqualCuts:
                 check=self.held[generation.query].check,
                 progress=self.progress,
             )
+            if cost is not None:
+                costs[generation.query] = cost
+        return costs
 
 
 def _mixed(pair: ForkedPair) -> IncompatibleError:

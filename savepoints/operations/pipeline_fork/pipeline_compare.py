@@ -7,6 +7,7 @@ each pair are compared. Killed anywhere and run again it goes on where the queri
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +17,20 @@ from savepoints.model import FORMS, Savepoint, parse_rfc3339, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.fork import compare_savepoints
 from savepoints.operations.fork.compare_savepoints import SAMPLE, RunFacts
-from savepoints.operations.fork.verdict import Comparison, ComparisonVerdict, worst
+from savepoints.operations.fork.verdict import (
+    Comparison,
+    ComparisonVerdict,
+    MetricDifference,
+    RunCost,
+    judge_metrics,
+    worst,
+)
 from savepoints.operations.pipeline import standstill
 from savepoints.operations.pipeline_fork import forked_pairs
 from savepoints.operations.pipeline_fork.equal_cuts import LATEST, EqualCuts
 from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
 from savepoints.operations.run import final_savepoint
+from savepoints.outputs.compare import sql_metrics
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
@@ -58,12 +67,16 @@ class PipelineComparison:
     """The result of comparing a pipeline with its fork.
 
     Attributes:
-        verdict: The worst of all levels: `same`, `within` or `different`.
+        verdict: The worst of all levels and metrics: `same`, `within` or `different`.
         levels: Each query beside its fork, writers before readers.
+        metrics: The metrics of the settings, over the outputs of all queries and of all forks.
+        reasons: Which metrics differ, in words, each with its threshold.
     """
 
     verdict: ComparisonVerdict
     levels: tuple[Comparison, ...]
+    metrics: tuple[MetricDifference, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values; numbers are exact."""
@@ -91,15 +104,22 @@ def plan(
     Raises:
         NotFoundError: If there is no such fork.
         QueryRunningError: If one of the queries runs.
-        UsageError: If the end is neither, or lies in the future.
+        UsageError: If the end is neither, or lies in the future, or the settings have metrics and
+            several of the queries an output of one name.
     """
     store = store.snapshot()
     _refuse_other_end(until)
     pairs = forked_pairs.find(store, query, name)
+    settings = bindings.complete(store)
     for one in _queries(pairs):
         lease.refuse_held(store.root, one)
         journal.refuse_unfinished(store.root, one)
-        bindings.complete(store).bound(one, "it cannot be run")
+        settings.bound(one, "it cannot be run")
+    metrics = settings.compare.metrics
+    if metrics:
+        sql_metrics.refuse_ambiguous(
+            [output for pair in pairs for output in settings.queries[pair.live].outputs]
+        )
     return PipelineComparePlan(
         verb=VERB,
         query=query,
@@ -110,7 +130,8 @@ def plan(
                 Step("run", f"run {pair.live} and {pair.fork} to the same end, {_said(until)}"),
                 Step("compare", f"compare {pair.fork} with {pair.live}"),
             )
-        ),
+        )
+        + ((Step("measure", f"compare the metrics {', '.join(metrics)}"),) if metrics else ()),
         warnings=(),
         name=name,
         pairs=pairs,
@@ -129,6 +150,7 @@ def execute(
         QueryRunningError: If a query is running.
         LockedError: If another verb has one.
         IncompatibleError: If a query reads both topics and tables, or outputs cannot be compared.
+        UsageError: If a metric of the settings is not a number.
         SourceDataGoneError: If what comes next is gone.
     """
     settings = bindings.complete(store)
@@ -141,10 +163,7 @@ def execute(
         for one in queries:
             journal.refuse_unfinished(store.root, one)
         cuts = EqualCuts(store, settings, plan.until, held, progress)
-        cuts.meet(plan.pairs)
-        levels = tuple(_compared(plan, store, settings, pair, progress) for pair in plan.pairs)
-        pairs = tuple(pair for level in levels for pair in level.pairs)
-        found = PipelineComparison(worst(pairs), levels)
+        found = _compared(plan, store, settings, cuts.meet(plan.pairs), progress)
         noted.note(message=f"{found.verdict}: {', '.join(queries)}")
     return found
 
@@ -153,20 +172,43 @@ def _compared(
     plan: PipelineComparePlan,
     store: Store,
     settings: Settings,
-    pair: ForkedPair,
+    costs: Mapping[str, RunCost],
     progress: Progress,
-) -> Comparison:
-    saved = [
-        _savepoint(store, one, settings.queries[one].app, progress)
-        for one in (pair.live, pair.fork)
-    ]
-    return compare_savepoints.compare_aligned(
-        store,
-        saved,
-        sample=plan.sample,
-        state=plan.state,
-        ran=RunFacts(notes=(_OWN_BATCHES,)),
-        progress=progress,
+) -> PipelineComparison:
+    """Compare queries and forks that stand at equal cuts."""
+    saved = {
+        one: _savepoint(store, one, settings.queries[one].app, progress)
+        for one in _queries(plan.pairs)
+    }
+    levels = tuple(
+        compare_savepoints.compare_aligned(
+            store,
+            [saved[pair.live], saved[pair.fork]],
+            sample=plan.sample,
+            state=plan.state,
+            ran=RunFacts(costs, notes=(_OWN_BATCHES,)),
+            progress=progress,
+        )
+        for pair in plan.pairs
+    )
+    metrics = _metrics(plan, settings, saved)
+    verdict, reasons = judge_metrics(metrics, settings.compare.thresholds)
+    return PipelineComparison(
+        worst([verdict, *(level.verdict for level in levels)]), levels, metrics, reasons
+    )
+
+
+def _metrics(
+    plan: PipelineComparePlan, settings: Settings, saved: Mapping[str, Savepoint]
+) -> tuple[MetricDifference, ...]:
+    """Measure the metrics of the settings over the outputs of all queries, and of all forks."""
+    from savepoints.spark.session import session
+
+    return compare_savepoints.metric_differences(
+        session(settings, f"savepoints {VERB} {plan.query}"),
+        [output for pair in plan.pairs for output in saved[pair.live].outputs],
+        [output for pair in plan.pairs for output in saved[pair.fork].outputs],
+        settings.compare.metrics,
     )
 
 

@@ -230,7 +230,6 @@ def _check(plan: PipelinePromotePlan, store: Store, progress: Progress) -> tuple
     found = promote_checks.of_pairs(
         store,
         [(current(one.live), current(one.fork)) for one in plan.pairs],
-        {},
         settings=bindings.complete(store),
         progress=progress,
     )

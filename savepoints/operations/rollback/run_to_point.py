@@ -17,7 +17,7 @@ from savepoints.runtime.archive_of import archives_of, runner_of
 from savepoints.runtime.bounded import KafkaEnd, Limits
 from savepoints.runtime.bounded_tables import TableEnd
 from savepoints.runtime.inputs import Inputs
-from savepoints.runtime.runner import Runner
+from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.combined import availability
 from savepoints.store.root import Store
 
@@ -63,7 +63,7 @@ def to(
     begun_from: Savepoint | None = None,
     check: Callable[[], None] = lambda: None,
     progress: Progress = silent,
-) -> None:
+) -> Ran:
     """Run a checkpoint on to exactly these positions; run again after a crash, it goes on."""
     runner = bind(
         query,
@@ -85,7 +85,7 @@ def to(
         archives = archives_of(settings, query)
         end = KafkaEnd(wanted, availability.ranges(list(wanted), settings.kafka, archives))
     with store.scratch() as scratch:
-        end.run(runner, scratch=scratch, limits=Limits(), check=check, progress=progress)
+        return end.run(runner, scratch=scratch, limits=Limits(), check=check, progress=progress)
 
 
 def bind(

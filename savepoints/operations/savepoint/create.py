@@ -12,14 +12,16 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from savepoints import faults
+from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.state.files import is_state_data
 from savepoints.errors import (
     CheckpointNotFoundError,
+    NoCommittedBatchError,
     SavepointNotFoundError,
     UsageError,
     VerificationError,
@@ -42,6 +44,7 @@ from savepoints.model import (
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import (
     export,
+    first_batch,
     group_commit,
     history,
     output_versions,
@@ -127,6 +130,8 @@ def plan(
     kind: SavepointKind = "manual",
     commit_group: str | None = None,
     output_topics: Sequence[str] | None = None,
+    wait: timedelta = timedelta(0),
+    progress: Progress = silent,
 ) -> CreatePlan:
     """Plan a savepoint of a query; its `execute` takes it and returns it.
 
@@ -147,6 +152,7 @@ def plan(
             once the savepoint is taken, instead of the one in the settings.
         output_topics: Kafka topics that the query, and nobody else, writes. By default those in the
             settings, or else those of its newest savepoint.
+        wait: How long to wait for the first batch of a query that runs.
 
     Raises:
         UsageError: If neither query nor checkpoint is given, the checkpoint has another name, or
@@ -162,7 +168,9 @@ def plan(
     for tag in tags:
         checked_tag(tag)
     query, generation, location = _locate(store, query, checkpoint)
-    files = _read(generation, location, batch_id)
+    if generation is not None and generation.status == "current":
+        first_batch.await_committed(store, [generation.query], wait=wait, progress=progress)
+    files = _read(store, generation, location, batch_id)
     name = checked_name(query or files.query_id, "query")
     _refuse_other_checkpoint(store, name, location, generation)
     settings = bindings.complete(store)
@@ -206,10 +214,17 @@ def plan(
     )
 
 
-def _read(generation: Generation | None, location: Location, batch_id: int | None) -> CutFiles:
+def _read(
+    store: Store, generation: Generation | None, location: Location, batch_id: int | None
+) -> CutFiles:
     """Return the cut of a checkpoint; that of a known query is there from its first run on."""
     try:
         return pin.read(location, batch_id)
+    except NoCommittedBatchError:
+        if generation is None or position.read(location).committed is not None:
+            raise
+        command = f"savepoints create {generation.query}"
+        raise first_batch.missing(store, generation.query, command=command) from None
     except CheckpointNotFoundError as error:
         if generation is None:
             raise

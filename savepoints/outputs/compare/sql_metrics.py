@@ -26,14 +26,37 @@ def measure(
     Args:
         spark: Any session; the views are made in one of its own.
         metrics: By name, a query that gives one row with one number.
+
+    Raises:
+        UsageError: If one gives something else, or two outputs have the same name.
     """
     if not metrics:
         return {}
+    refuse_ambiguous([output.name for output in outputs])
     own = by_key.comparing_session(spark)
     for output in outputs:
         by_key.read_output(own, output).createOrReplaceTempView(f"`{output.name}`")
     names = [output.name for output in outputs]
     return {name: _figure(own, name, sql, names) for name, sql in metrics.items()}
+
+
+def refuse_ambiguous(outputs: Sequence[str]) -> None:
+    """Refuse outputs of several queries that SQL cannot tell apart.
+
+    Args:
+        outputs: Their names.
+
+    Raises:
+        UsageError: If two have the same name.
+    """
+    if twice := sorted({one for one in outputs if outputs.count(one) > 1}):
+        raise UsageError(
+            f"several queries have an output {twice[0]}, so SQL over the outputs of all of them "
+            "cannot say which is meant",
+            hint="give the outputs different names in the settings, or remove the SQL from "
+            "[compare.metrics] and [promote.checks]",
+            output=twice[0],
+        )
 
 
 def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) -> Figure:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints import faults
-from savepoints.errors import NotAlignedError, SavepointNotFoundError
+from savepoints.errors import NoCommittedBatchError, NotAlignedError, SavepointNotFoundError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.pipeline import group_savepoint
 from savepoints.operations.pipeline.group_savepoint import Group
 from savepoints.operations.savepoint import create
+from savepoints.store.locks import lease
 from tests.pipelines import BATCH, Queries, next_version
 
 
@@ -68,6 +70,55 @@ def taken(queries: Queries, tag: str = "group", **how: object) -> Group:
     return group_savepoint.execute(plan, store, **how)  # type: ignore[arg-type]
 
 
+def only_begun(queries: Queries, query: str) -> dict[str, bytes]:
+    """Let a query have begun its first batch; return the files that are missing for it."""
+    checkpoint = queries.checkpoint(query)
+    commits = [info.path for info in checkpoint.list("commits")]
+    offsets = [info.path for info in checkpoint.list("offsets") if not info.path.endswith("/0")]
+    files = {path: checkpoint.get(path) for path in (*offsets, *commits)}
+    checkpoint.delete(list(files))
+    return files
+
+
+def test_trap_the_first_batch_of_a_running_query_is_waited_for(queries: Queries) -> None:
+    """Its rows can be seen before it is committed, and who looks at them types the command."""
+    chain(queries)
+    rest = only_begun(queries, "gold")
+    told: list[str] = []
+
+    def progress(line: str) -> None:
+        told.append(line)
+        for path, data in rest.items() if line.startswith("waiting") else ():
+            queries.checkpoint("gold").put(path, data)
+
+    with lease.hold(queries.store.root, "gold", lease.RUN):
+        store = queries.configured_store
+        plan = group_savepoint.plan(store, "silver", name="group", progress=progress)
+
+    assert told == ["waiting for gold to commit its first batch"]
+    group = group_savepoint.execute(plan, store)
+    assert [one.query for one in group.savepoints] == ["gold", "silver", "bronze"]
+    assert group.problems == ()
+
+
+def test_without_a_first_batch_it_says_which_command_makes_one(queries: Queries) -> None:
+    chain(queries)
+    only_begun(queries, "gold")
+    store = queries.configured_store
+
+    with pytest.raises(NoCommittedBatchError, match="gold has not finished its first") as idle:
+        group_savepoint.plan(store, "silver", name="group")
+    assert "savepoints run gold --until latest" in idle.value.hint
+
+    with (
+        lease.hold(store.root, "gold", lease.RUN),
+        pytest.raises(NoCommittedBatchError, match="gold has not finished its first") as busy,
+    ):
+        group_savepoint.plan(store, "silver", name="group", wait=timedelta(0))
+    assert "savepoints pipeline create silver --tag group --wait 1h" in busy.value.hint
+    assert store.catalog.all() == []
+
+
 def test_readers_are_saved_before_who_writes_what_they_read(queries: Queries) -> None:
     chain(queries)
 
@@ -110,8 +161,6 @@ def test_a_batch_that_a_reader_has_read_is_waited_for(queries: Queries) -> None:
 
 
 def test_what_is_never_committed_is_refused_with_who_is_ahead(queries: Queries) -> None:
-    from datetime import timedelta
-
     chain(queries, read=(BATCH + 2, 2), ahead=True)
 
     with pytest.raises(NotAlignedError, match="silver is ahead of bronze: it has read version 3"):

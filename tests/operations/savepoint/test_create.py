@@ -246,6 +246,29 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(
     assert [info.path for info in local_store.root.list()] == ["store.json"]
 
 
+def test_trap_the_first_batch_of_a_running_query_is_waited_for(
+    on_local: Location, local_store: Store
+) -> None:
+    checkpoint = unpack("uncommitted", on_local / "checkpoint")
+    local_store.generations.begin("totals", 1, checkpoint, by="run")
+    complete = files_of("rocksdb")
+
+    def progress(line: str) -> None:
+        assert line == "waiting for totals to commit its first batch"
+        write(checkpoint, complete)
+
+    with pytest.raises(NoCommittedBatchError, match="totals has not finished its first") as idle:
+        create.plan(local_store, query="totals", wait=timedelta(hours=1))
+    assert "savepoints run totals --until latest" in idle.value.hint
+    with lease.hold(local_store.root, "totals", lease.RUN):
+        with pytest.raises(NoCommittedBatchError) as busy:
+            create.plan(local_store, query="totals")
+        assert "savepoints create totals --wait 1h" in busy.value.hint
+        plan = create.plan(local_store, query="totals", wait=timedelta(hours=1), progress=progress)
+
+    assert plan.newest_batch == 3
+
+
 def test_trap_a_damaged_checkpoint_is_refused_when_it_is_saved_not_when_it_is_restored(
     on_local: Location, local_store: Store
 ) -> None:
