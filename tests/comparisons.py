@@ -96,7 +96,7 @@ def ordinary() -> Comparison:
         47.9 / 41.2,
     ).judged(ThresholdSettings())  # fmt: skip
     ends = {"orders": {0: 240_112, 1: 239_888}}
-    return Comparison(worst((changed,)), ends, True, (), (first, second), (changed,))
+    return Comparison(worst([changed.verdict]), ends, True, (), (first, second), (changed,))
 
 
 def comparison(thresholds: ThresholdSettings | None = None) -> Comparison:
@@ -117,7 +117,7 @@ def comparison(thresholds: ThresholdSettings | None = None) -> Comparison:
     ).judged(ThresholdSettings())  # fmt: skip
     pairs = (different, same)
     return Comparison(
-        worst(pairs),
+        worst(one.verdict for one in pairs),
         {"orders": {0: 240_112, 1: 239_888}},
         True,
         (

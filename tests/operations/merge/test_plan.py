@@ -1,0 +1,38 @@
+"""What the plan of a merge says to people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from savepoints.operations.merge.plan import MergePlan
+from savepoints.plan import Step
+
+
+def plan(**fields: Any) -> MergePlan:
+    given: dict[str, Any] = {"steps": (), "warnings": (), **fields}
+    return MergePlan(
+        verb="merge", query="totals", command="", operation_id="op", input="orders", batch="b.csv",
+        **given,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"known": 1204}, "all 1,204 events are known"),
+        ({"known": 1}, "its 1 event is known"),
+        ({"known": 3, "merged_by": "mg-1"}, "all 3 events are known, from the merge mg-1"),
+        ({}, "the batch has no events"),
+    ],
+)
+def test_with_nothing_to_do_it_says_why(fields: dict[str, Any], said: str) -> None:
+    assert str(plan(**fields)) == f"merge totals: nothing to merge: {said}"
+    noted = plan(**fields, warnings=("one row was set aside",))
+    assert str(noted) == f"merge totals: nothing to merge: {said}\n  note: one row was set aside"
+
+
+def test_with_something_to_do_it_lists_the_steps() -> None:
+    todo = plan(rows=2, known=1, steps=(Step("replay", "replay 2 events"),))
+    assert str(todo) == "merge totals:\n  1. replay 2 events"
