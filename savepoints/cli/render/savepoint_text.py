@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Terminal
-from savepoints.model import Cost, Edit, OperatorState, OutputVersion, Savepoint, kafka_offsets
+from savepoints.model import (
+    Cost,
+    Edit,
+    OperatorState,
+    OutputTopic,
+    OutputVersion,
+    Savepoint,
+    kafka_offsets,
+)
 from savepoints.texts import bytes_text, count_text, moment_text, or_dash, watermark_text
 
 if TYPE_CHECKING:
@@ -73,8 +81,18 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
         _show_operators(output, savepoint.operators)
     if savepoint.outputs:
         _show_outputs(output, savepoint.outputs)
-    else:
+    for topic in savepoint.output_topics:
+        output.line(f"\nWrites topic {topic.topic}: {_held(topic)}")
+    if not (savepoint.outputs or savepoint.output_topics):
         output.line("The output tables of the query are unknown: a rollback would not rewind them.")
+
+
+def _held(topic: OutputTopic) -> str:
+    """Say how much of a topic belongs to a savepoint."""
+    if topic.ends is None:
+        return "unknown how much of it belongs to the savepoint"
+    ends = " ".join(f"{part}:{end}" for part, end in enumerate(topic.ends))
+    return f"what is before offsets {ends}{'' if topic.is_exact else ', and perhaps more'}"
 
 
 def _show_operators(output: Terminal, operators: tuple[OperatorState, ...]) -> None:

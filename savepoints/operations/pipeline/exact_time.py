@@ -7,7 +7,7 @@ not go back it reads what was committed before the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from savepoints.checkpoint.logs import table_position
@@ -15,6 +15,7 @@ from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
 from savepoints.model import Savepoint, parse_rfc3339
+from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.rollback import run_to_point, target
 from savepoints.operations.rollback.query_context import QueryContext
@@ -38,6 +39,25 @@ def moment_of(point: str) -> datetime:
             hint="write @ and a time, for example @2026-11-20T10:00:00Z; or omit --exact",
         )
     return parse_rfc3339(point[1:])
+
+
+def refuse_topics(found: Pipeline, scope: Sequence[str]) -> None:
+    """Refuse queries of which one reads another's topic.
+
+    Raises:
+        IncompatibleError: Each has to end where the other had written by then, and a topic keeps
+            what is rolled back.
+    """
+    for edge in found.topic_edges:
+        if {edge.writer, edge.reader} <= {*scope}:
+            raise IncompatibleError(
+                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, so they cannot be run "
+                "on to exactly a time",
+                hint="choose a savepoint or a group instead: savepoints pipeline list "
+                f"{found.query}",
+                query=edge.reader,
+                topic=edge.topic,
+            )
 
 
 def start_of(store: Store, query: str, moment: datetime) -> tuple[Savepoint, str]:

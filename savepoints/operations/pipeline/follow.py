@@ -1,4 +1,4 @@
-"""A reader behind the rewind of its table: brought to the cut, then past the commit that took back.
+"""A reader behind what was taken back: brought to the cut, then past it.
 
 Restored to its savepoint and simply started, a Delta source would read what was taken back, or fail
 at the commit that did it. So what it has not read up to the cut is read by one planned batch, and
@@ -22,6 +22,7 @@ from savepoints.errors import NotAlignedError, SavepointsError, UsageError, mess
 from savepoints.io import Location
 from savepoints.model import utc_now
 from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.operations.pipeline.topic_reads import TopicRead
 from savepoints.plan import Progress
 from savepoints.runtime.failure import cause, report
 from savepoints.runtime.runner import run_once
@@ -68,6 +69,7 @@ def catch_up(
     reads: Sequence[TableRead],
     run: Callable[[], None],
     progress: Progress,
+    topic_reads: Sequence[TopicRead] = (),
 ) -> None:
     """Read by one planned batch exactly what is missing to the cut; killed, it is run again.
 
@@ -80,7 +82,7 @@ def catch_up(
         SavepointsError: If the query fails.
     """
     now = position.read(checkpoint)
-    wanted = _at_the_cut(now, reads)
+    wanted = _at_the_cut(now, reads, topic_reads)
     if wanted == now.positions:
         return
     assert now.committed is not None
@@ -94,7 +96,7 @@ def catch_up(
             utc_now(),
         )
         checkpoint.put(f"offsets/{batch}", data)
-    progress(f"running batch {batch} of {query}, up to the versions that its tables are rewound to")
+    progress(f"running batch {batch} of {query}, up to the end of what is not rolled back")
     run()
     reached = position.read(checkpoint)
     if reached.committed != batch or reached.positions != wanted:
@@ -106,19 +108,29 @@ def catch_up(
         )
 
 
-def skip_rewinds(checkpoint: Location, reads: Sequence[TableRead], made: Mapping[str, int]) -> None:
-    """Set a reader that is at the cut behind the commits that took its tables back.
+def skip_rewinds(
+    checkpoint: Location,
+    reads: Sequence[TableRead],
+    made: Mapping[str, int],
+    topic_reads: Sequence[TopicRead] = (),
+    ended: Mapping[str, Sequence[int]] | None = None,
+) -> None:
+    """Set a reader that is at the cut behind what was taken back.
 
     Args:
         made: By URI of a table, the version that its rewind made.
+        ended: By topic, where it ended when its writer stood still.
     """
-    go_on_at(
-        checkpoint,
-        {
-            read.source: table_position.after(read.table_id, made[read.table_uri]).text
-            for read in reads
-        },
-    )
+    going_on = {
+        read.source: table_position.after(read.table_id, made[read.table_uri]).text
+        for read in reads
+    }
+    now = position.read(checkpoint).positions
+    for one in topic_reads:
+        # A source may read several topics.
+        at = going_on.get(one.source, now[one.source])
+        going_on[one.source] = one.past(str(at), (ended or {})[one.topic])
+    go_on_at(checkpoint, going_on)
 
 
 def go_on_at(checkpoint: Location, positions: Mapping[int, str]) -> None:
@@ -142,7 +154,9 @@ def go_on_at(checkpoint: Location, positions: Mapping[int, str]) -> None:
         checkpoint.delete([name.replace("/", "/.") + ".crc"])
 
 
-def _at_the_cut(now: CheckpointPosition, reads: Sequence[TableRead]) -> tuple[str | None, ...]:
+def _at_the_cut(
+    now: CheckpointPosition, reads: Sequence[TableRead], topic_reads: Sequence[TopicRead]
+) -> tuple[str | None, ...]:
     """Return where each source is at the cut; those that are there or beyond it stay."""
     wanted = list(now.positions)
     for read in reads:
@@ -151,6 +165,9 @@ def _at_the_cut(now: CheckpointPosition, reads: Sequence[TableRead]) -> tuple[st
             continue  # It goes on in another table already.
         if read.behind and read.end.is_beyond(at):
             wanted[read.source] = read.end.text
+    for one in topic_reads:
+        if one.behind:
+            wanted[one.source] = one.at_the_cut(str(wanted[one.source]))
     return tuple(wanted)
 
 

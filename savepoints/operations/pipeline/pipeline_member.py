@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.operations.pipeline.topic_reads import TopicRead
 from savepoints.operations.rollback.rollback import RollbackPlan
 
 
@@ -19,12 +20,14 @@ class PipelineMember:
             nothing has to be read.
         ends: Where it is run on to from there, as Spark's JSON, in what does not go back: an object
             of offsets or a list of positions in tables; null to stay.
+        topic_reads: The topics it reads whose writers go back, too.
     """
 
     rollback: RollbackPlan
     reads: tuple[TableRead, ...]
     writer: str | None = None
     ends: str | None = None
+    topic_reads: tuple[TopicRead, ...] = ()
 
     @property
     def query(self) -> str:
@@ -34,4 +37,5 @@ class PipelineMember:
     @property
     def is_behind(self) -> bool:
         """Whether it has to read something to be where its tables go back to."""
-        return any(read.behind for read in self.reads)
+        left = [*(one.behind for one in self.reads), *(one.behind for one in self.topic_reads)]
+        return any(left)

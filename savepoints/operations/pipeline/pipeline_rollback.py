@@ -20,7 +20,13 @@ from savepoints.checkpoint import position
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
-from savepoints.operations.pipeline import exact_time, follow, rollback_plan, standstill
+from savepoints.operations.pipeline import (
+    exact_time,
+    follow,
+    rollback_plan,
+    standstill,
+    topic_reads,
+)
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_plan import VERB, PipelineRollbackPlan
@@ -153,6 +159,8 @@ def _move(
     for one in members:
         held[one.query].check()
         generation_change.save_present(one.rollback, store, part_of(one.query), progress)
+    # Before any reader catches up, which may write into topics of its own.
+    ended = _topics_ended(members, store, part_of)
     with ExitStack() as generations:
         for one in members:
             write = partial(
@@ -177,7 +185,7 @@ def _move(
         }
         for one in members:
             held[one.query].check()
-            _follow(one, store, made, part_of(one.query), progress)
+            _follow(one, store, made, ended, part_of(one.query), progress)
         for one in members:
             _run_on(one, store, part_of(one.query), held[one.query], progress)
     return tuple(
@@ -192,21 +200,42 @@ def _move(
     )
 
 
+def _topics_ended(
+    members: Sequence[PipelineMember], store: Store, part_of: Callable[[str], Journal]
+) -> dict[str, Sequence[int]]:
+    """Return where the topics end that the queries read of each other: all stand still."""
+    found: dict[str, Sequence[int]] = {}
+    for one in members:
+        mine = [read for each in members for read in each.topic_reads if read.writer == one.query]
+        if not mine:
+            continue
+        log = part_of(one.query)
+        if not log.is_done("topics_ended"):
+            now = topic_reads.ended((read.topic for read in mine), store.settings.kafka)
+            topic_reads.refuse_changed(mine, now)
+            log.record("topics_ended", ends={topic: one.ends for topic, one in now.items()})
+        found |= log.operation.done["topics_ended"]["ends"]
+    return found
+
+
 def _follow(
     member: PipelineMember,
     store: Store,
     made: Mapping[str, int],
+    ended: Mapping[str, Sequence[int]],
     log: Journal,
     progress: Progress,
 ) -> None:
-    """Bring a reader to where its tables went back to, and behind the commits that did it."""
-    if not member.reads or log.is_done("followed"):
+    """Bring a reader to where its writers went back to, and behind what was taken back."""
+    if not (member.reads or member.topic_reads) or log.is_done("followed"):
         return
     checkpoint = Location.of(member.rollback.checkpoint)
     run = partial(_run_planned, member, store, checkpoint, progress)
-    follow.catch_up(member.query, checkpoint, member.reads, run, progress)
+    follow.catch_up(
+        member.query, checkpoint, member.reads, run, progress, topic_reads=member.topic_reads
+    )
     faults.reach(f"{VERB}.{member.query}.caught_up")
-    follow.skip_rewinds(checkpoint, member.reads, made)
+    follow.skip_rewinds(checkpoint, member.reads, made, member.topic_reads, ended)
     log.record("followed")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
 from savepoints.operations.pipeline import group_check
@@ -25,6 +26,7 @@ def notes(store: Store, found: Pipeline, members: Sequence[PipelineMember]) -> I
     for one in members:
         edges = [edge for edge in found.edges if edge.writer == one.query and edge.reader in inside]
         going = one.rollback
+        yield from _begun(found, one.query, going.from_checkpoint, inside)
         if not edges or going.from_batch is None or going.safety_id is None:
             continue
         outputs = output_versions.outputs_of(
@@ -44,3 +46,17 @@ def notes(store: Store, found: Pipeline, members: Sequence[PipelineMember]) -> I
                         f"{one.query} has not committed, so undoing this will be refused; "
                         f"run {one.query} first, to commit the batch"
                     )
+
+
+def _begun(found: Pipeline, query: str, checkpoint: str, inside: set[str]) -> Iterator[str]:
+    """Say which topic has records of a batch that its writer has begun and not committed."""
+    topics = {
+        one.topic for one in found.topic_edges if one.writer == query and one.reader in inside
+    }
+    begun = position.read(Location.of(checkpoint)).begun if topics else None
+    if begun is not None:
+        yield (
+            f"{query} has begun batch {begun} and not committed it, so topic "
+            f"{', '.join(sorted(topics))} may have records of it: undoing this will be refused; "
+            f"run {query} first, to commit the batch"
+        )

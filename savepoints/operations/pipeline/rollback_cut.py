@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.errors import NotAlignedError, SavepointNotFoundError
 from savepoints.model import Savepoint
-from savepoints.operations.pipeline import exact_time, table_reads
-from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineEdge
+from savepoints.operations.pipeline import exact_time, table_reads, topic_reads
+from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineEdge, TopicEdge
 from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.operations.pipeline.topic_reads import TopicRead
 from savepoints.operations.rollback import run_to_point
 from savepoints.operations.savepoint.history import history
 from savepoints.runtime import table_ends
@@ -26,11 +27,13 @@ class MemberCut:
     Attributes:
         reads: The tables it reads that go back, too.
         ends: Where it is run on to from there; see `PipelineMember`.
+        topic_reads: The topics it reads whose writers go back, too.
     """
 
     savepoint: Savepoint
     reads: tuple[TableRead, ...]
     ends: str | None = None
+    topic_reads: tuple[TopicRead, ...] = ()
 
 
 def choose(
@@ -53,7 +56,8 @@ def choose(
     scope = [one.name for one in found.queries]
     if not every:
         scope = [one for one in scope if one in {found.query, *found.downstream}]
-    _refuse_topics(found, scope)
+    if moment is not None:
+        exact_time.refuse_topics(found, scope)
     tagged = {one.query: one for one in catalog.select(store.catalog.all(), tag=name)}
     if every and tagged and (missing := [one for one in scope if one not in tagged]):
         raise SavepointNotFoundError(
@@ -64,34 +68,22 @@ def choose(
         )
     chosen: dict[str, MemberCut] = {}
     for query in scope:
-        edges = [one for one in found.edges if one.reader == query and one.writer in chosen]
+        edges = _Edges.of(found, query, chosen)
         if not edges and moment is not None:
             savepoint, ends = exact_time.start_of(store, query, moment)
             chosen[query] = MemberCut(savepoint, (), ends)
         elif not edges:
             chosen[query] = MemberCut(store.catalog.find(name, query=query), ())
         elif moment is not None:
-            going_back = {one.table_uri for one in edges if one.table_uri}
+            going_back = {one.table_uri for one in edges.tables if one.table_uri}
             others = exact_time.elsewhere(store, query, going_back, moment)
-            cut = _fitting(query, history(store, query), chosen, edges, others)
+            cut = _fitting(store, query, history(store, query), chosen, edges, others)
             chosen[query] = replace(cut, ends=table_ends.to_text(others))
         else:
             only = [tagged[query]] if query in tagged else []
             candidates = only if every and only else [*only, *history(store, query)]
-            chosen[query] = _fitting(query, candidates, chosen, edges)
+            chosen[query] = _fitting(store, query, candidates, chosen, edges)
     return tuple(chosen.values())
-
-
-def _refuse_topics(found: Pipeline, scope: Sequence[str]) -> None:
-    for edge in found.topic_edges:
-        if {edge.writer, edge.reader} <= {*scope}:
-            raise NotAlignedError(
-                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, and cannot be rolled "
-                "back with it: records in a topic cannot be taken back",
-                hint="roll the queries back one by one, readers first: savepoints rollback",
-                query=edge.reader,
-                topic=edge.topic,
-            )
 
 
 def given(store: Store, found: Pipeline, ids: Mapping[str, str]) -> tuple[MemberCut, ...]:
@@ -102,18 +94,40 @@ def given(store: Store, found: Pipeline, ids: Mapping[str, str]) -> tuple[Member
     """
     chosen: dict[str, MemberCut] = {}
     for query in (one.name for one in found.queries if one.name in ids):
-        edges = [one for one in found.edges if one.reader == query and one.writer in chosen]
-        chosen[query] = _fitting(
-            query, [store.catalog.find(ids[query], query=query)], chosen, edges
-        )
+        candidates = [store.catalog.find(ids[query], query=query)]
+        edges = _Edges.of(found, query, chosen)
+        chosen[query] = _fitting(store, query, candidates, chosen, edges)
     return tuple(chosen.values())
 
 
+@dataclass(frozen=True)
+class _Edges:
+    """What a query reads of others that go back."""
+
+    tables: tuple[PipelineEdge, ...]
+    topics: tuple[TopicEdge, ...]
+
+    @classmethod
+    def of(cls, found: Pipeline, query: str, chosen: Collection[str]) -> _Edges:
+        return cls(
+            tuple(one for one in found.edges if one.reader == query and one.writer in chosen),
+            tuple(one for one in found.topic_edges if one.reader == query and one.writer in chosen),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.topics)
+
+    @property
+    def writers(self) -> set[str | None]:
+        return {*(one.writer for one in self.tables), *(one.writer for one in self.topics)}
+
+
 def _fitting(
+    store: Store,
     query: str,
     candidates: Sequence[Savepoint],
     chosen: Mapping[str, MemberCut],
-    edges: Sequence[PipelineEdge],
+    edges: _Edges,
     ends: Mapping[str, TablePosition] | None = None,
 ) -> MemberCut:
     """Return the first of some savepoints of a reader that fits to what its writers go back to.
@@ -121,17 +135,19 @@ def _fitting(
     Args:
         ends: Where it is to end in other tables, if it is run on to an exact time.
     """
-    writers = {one.writer for one in edges}
+    writers = edges.writers
     held = [one.savepoint for name, one in chosen.items() if name in writers]
-    tables = {one.table_id for one in edges}
+    tables = {one.table_id for one in edges.tables}
+    generations = store.generations.all()
     problems = []
     for savepoint in candidates:
         reads = table_reads.reads_of(savepoint, held)
-        problem = reads.problem or _unread(reads.reads, tables)
+        of_topics = topic_reads.reads_of(savepoint, held, edges.topics, generations)
+        problem = reads.problem or _unread(reads.reads, tables) or of_topics.problem
         if not problem and ends is not None:
             problem = exact_time.beyond(savepoint, ends)
         if not problem:
-            return MemberCut(savepoint, reads.reads)
+            return MemberCut(savepoint, reads.reads, topic_reads=of_topics.reads)
         problems.append(f"{savepoint.id}: {problem}")
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
     raise NotAlignedError(
@@ -155,6 +171,16 @@ def described(cut: MemberCut) -> Iterator[str]:
         if read.behind:
             yield f"read {what} from {_next(read)} to version {read.version}"
         yield f"continue after the rewind of {what}"
+    for topic in cut.topic_reads:
+        what = f"{topic.writer}'s topic {topic.topic}"
+        if topic.behind:
+            yield f"read {what} up to {offsets_text(topic.ends)}"
+        yield f"continue at the end of {what}, after what is rolled back"
+
+
+def offsets_text(ends: Sequence[int]) -> str:
+    """Say offsets by partition: `offsets 0:12 1:7`."""
+    return "offsets " + " ".join(f"{part}:{end}" for part, end in enumerate(ends))
 
 
 def _next(read: TableRead) -> str:

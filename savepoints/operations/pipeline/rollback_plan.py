@@ -313,10 +313,12 @@ def make(
             stopped=options.stopped or query in paused,
         )
         alone = replace(alone, operation_id=name, command=command, verb=VERB)
-        return PipelineMember(alone, cut.reads, options.writers.get(query), cut.ends)
+        writer = options.writers.get(query)
+        return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads)
 
     members = tuple(in_parallel(planned, list(cuts)))
     rollback_refusals.refuse_unreachable(members, bindings.complete(store))
+    rollback_refusals.refuse_changed_topics(members, store.settings.kafka)
     return PipelineRollbackPlan(
         verb=VERB,
         query=found.query,

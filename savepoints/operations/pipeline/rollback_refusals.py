@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from savepoints.config.settings import Settings
+from savepoints.config.settings import KafkaSettings, Settings
 from savepoints.errors import NotAlignedError, QueryRunningError, UsageError
-from savepoints.operations.pipeline import follow, table_reads
+from savepoints.operations.pipeline import follow, table_reads, topic_reads
 from savepoints.operations.pipeline.group_savepoint import NO_ORDER
 from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineFinding
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
@@ -52,6 +52,28 @@ def unknown_order(found: Pipeline, *, every: bool) -> list[PipelineFinding]:
     return [one for one in found.findings if one.kind in NO_ORDER and scope & {*one.queries}]
 
 
+def refuse_changed_topics(members: Sequence[PipelineMember], kafka: KafkaSettings) -> None:
+    """Refuse topics that are no longer those of the savepoints.
+
+    Raises:
+        NotAlignedError: If one is gone, was recreated or is shorter.
+        EnvironmentUnfitError: If Kafka does not answer.
+    """
+    reads = [read for one in members for read in one.topic_reads]
+    if reads:
+        topic_reads.refuse_changed(reads, topic_reads.ended((one.topic for one in reads), kafka))
+
+
+def _left(member: PipelineMember) -> str:
+    """Say what a reader has to read of a table or topic."""
+    for read in member.reads:
+        if read.behind:
+            more = count_text(read.behind, "more version")
+            return f"{more} of {read.table_uri}, up to version {read.version}"
+    topic = next(one for one in member.topic_reads if one.behind)
+    return f"{count_text(topic.behind, 'more offset')} of topic {topic.topic}"
+
+
 def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) -> None:
     """Refuse readers that cannot be brought to where their tables go back to."""
     shared = {
@@ -87,11 +109,9 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
         if one.is_behind and one.writer is None and one.query in settings.queries:
             apps.load_for(one.query, settings.queries[one.query])
         elif one.is_behind and one.writer is None:
-            behind = next(read for read in one.reads if read.behind)
             raise UsageError(
-                f"{one.query} has to read {count_text(behind.behind, 'more version')} of "
-                f"{behind.table_uri}, up to version {behind.version}, before it can "
-                "continue, but its program is unknown",
+                f"{one.query} has to read {_left(one)}, before it can continue, but its program "
+                "is unknown",
                 hint=f"add [queries.{one.query}] with its app to the settings; or name a "
                 "function that builds it: --writer "
                 f"{one.query}=package.module:function, which takes the SparkSession "

@@ -31,6 +31,9 @@ def steps(
     yield from named(lambda name: name == "safety_savepoint")
     yield from named(lambda name: name == "checkpoint_written")
     yield from named(lambda name: name.startswith("output_"))
+    read = {(one.writer, one.topic): None for cut in cuts for one in cut.topic_reads}
+    for writer, topic in read:
+        yield step_of(writer, Step("topics_ended", f"record where topic {topic} ends"))
     for cut in cuts:
         query = cut.savepoint.query
         for what in rollback_cut.described(cut):
@@ -68,6 +71,7 @@ def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
             f"{uri}: {who} streaming reader fails at the rewind unless it sets "
             "skipChangeCommits, and then it keeps the rows that were rolled back"
         )
+    yield from _about_topics(found, members)
     yield (
         "effects outside the outputs of the queries, such as messages to other systems, are "
         "not rolled back"
@@ -76,3 +80,20 @@ def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
     for finding in found.findings:
         if finding.kind in _MAY_READ and not inside & {*finding.queries}:
             yield f"not rolled back, although it may read these tables: {finding.what}"
+
+
+def _about_topics(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
+    """Say what becomes of the topics that the queries write, and of who reads them."""
+    reads = [read for one in members for read in one.topic_reads]
+    inside = {one.query for one in members}
+    for query in found.queries:
+        for topic in query.output_topics if query.name in inside else ():
+            ends = next((one.ends for one in reads if one.topic == topic), None)
+            since = "" if ends is None else f" from {rollback_cut.offsets_text(ends)} on"
+            readers = [one.reader for one in found.topic_edges if one.topic == topic]
+            who = f"{' and '.join(dict.fromkeys(readers))} skips them; " if readers else ""
+            yield (
+                f"topic {topic} keeps the records of {query.name} that are rolled back{since}, and "
+                f"gets those of the same batches again: {who}any other reader sees both, and what "
+                f"others than {query.name} have written among them is skipped, too"
+            )

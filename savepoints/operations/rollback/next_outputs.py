@@ -77,7 +77,7 @@ def rewound(
     """Return what takes the outputs back, and what a person should know about that."""
     _refuse_unknown_outputs(found, context.output_uris)
     _refuse_other_tables(found, bound)
-    if not found.outputs and not context.output_uris:
+    if not (found.outputs or context.output_uris or context.output_topics):
         raise NotAlignedError(
             f"the output tables of {found.query} are unknown, so rows written after batch "
             f"{found.batch_id} would stay and be written again",

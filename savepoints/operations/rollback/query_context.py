@@ -26,6 +26,7 @@ class QueryContext:
         number: Of the generation to be.
         history: The savepoints that its present comes from, the newest first.
         output_uris: All outputs by name: of the newest savepoint, and of the settings.
+        output_topics: The topics that it writes, as far as they are named.
     """
 
     store: Store
@@ -34,6 +35,7 @@ class QueryContext:
     number: int
     history: tuple[Savepoint, ...]
     output_uris: Mapping[str, str]
+    output_topics: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, store: Store, query: str) -> QueryContext:
@@ -47,6 +49,7 @@ class QueryContext:
             store.generations.next_number(query),
             tuple(history.history(store, query)),
             history.output_uris(store, query, settings),
+            history.output_topics(store, query, settings),
         )
 
     @property

@@ -400,7 +400,7 @@ def attach(
             if on_ended == "stop":
                 query.stop()
             raise
-        if outputs is None and not subject.outputs:
+        if outputs is None and not (subject.outputs or subject.output_topics):
             _LOG.warning(
                 "the output tables of %s are unknown, so its savepoints do not include them and a "
                 "rollback does not rewind them: pass savepoints.attach(…, outputs={'name': "

@@ -187,7 +187,7 @@ def plan(
         output_topics = history.output_topics(store, name, settings)
     known = catalog.select(store.catalog.all(), query=name)
     kept, warnings = saved_forms.choose(files, forms)
-    warnings += _warnings(name, files, tables)
+    warnings += _warnings(name, files, [*tables, *output_topics])
     return CreatePlan(
         verb="create",
         query=name,
@@ -254,12 +254,12 @@ def _locate(
     )
 
 
-def _warnings(name: str, files: CutFiles, tables: Mapping[str, str]) -> tuple[str, ...]:
+def _warnings(name: str, files: CutFiles, outputs: Sequence[str]) -> tuple[str, ...]:
     found = []
     paths = [info.path for info in files.all]
     if sources := source_positions.unreplayable(files.cut.offsets, paths):
         found.append(f"{restore_checks.unreplayable_text(name, sources)} after a rollback")
-    if not tables:
+    if not outputs:
         found.append(
             f"the output tables of {name} are unknown, so a rollback would not rewind them: name "
             "them with --table NAME=URI"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -10,17 +12,18 @@ from savepoints.cli.render import pipeline_text
 from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import OutputTopic
+from savepoints.model import Generation, OutputTopic
 from savepoints.operations.cascade import readers
-from savepoints.operations.pipeline import topic_check
+from savepoints.operations.pipeline import topic_check, topic_reads
 from savepoints.operations.pipeline.pipeline_graph import ExternalInput, Pipeline, TopicEdge
+from savepoints.operations.pipeline.topic_reads import TopicReadsOf
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create, topic_ends
 from savepoints.operations.savepoint.topic_ends import TopicObservation
 from savepoints.sources.kafka.topics import TopicEnds
 from tests.operations.pipeline.lines import SAVED, Line, topic
 from tests.pipelines import Queries, next_version
-from tests.samples import savepoint
+from tests.samples import BEGINNING, savepoint
 
 ALERTS = '{"alerts":{"0":12,"1":7}}'
 EDGE = TopicEdge("silver", "gold", 0, "alerts", {0: 12, 1: 7})
@@ -242,3 +245,84 @@ def test_a_group_is_not_taken_without_kafka(local_store: Store, on_local: Locati
     assert group.plan.members == ("gold", "silver")
     with pytest.raises(NotAlignedError, match="Kafka does not say how far"):
         group.execute()
+
+
+def read_of(
+    reads: str, *outputs: OutputTopic, generations: Sequence[Generation] = ()
+) -> TopicReadsOf:
+    gold = replace(savepoint(1, query="gold", offsets=(reads,)))
+    silver = replace(savepoint(2, query="silver", offsets=(None,)), output_topics=outputs)
+    return topic_reads.reads_of(gold, [silver], [EDGE], generations)
+
+
+def generation(begun_from: str | None, *, hours: int) -> Generation:
+    at = BEGINNING + timedelta(hours=hours)
+    return Generation("silver", 1, "ck", "current", at, "rollback", begun_from)
+
+
+EXACT = OutputTopic("alerts", "id", (14, 7), is_exact=True)
+
+
+def test_a_reader_is_brought_to_the_ends_and_then_behind_what_is_rolled_back() -> None:
+    """A source may read another topic, too, which stays where it is."""
+    position = '{"alerts":{"0":12,"1":7},"other":{"0":3}}'
+
+    (read,) = read_of(position, EXACT).reads
+
+    assert (read.behind, read.ends) == (2, (14, 7))
+    assert read.at_the_cut(position) == '{"alerts":{"0":14,"1":7},"other":{"0":3}}'
+    past = '{"alerts":{"0":20,"1":9,"2":1},"other":{"0":3}}'
+    assert read.past(position, (20, 9, 1)) == past
+    # Run again after a crash, it does not go back.
+    assert read.at_the_cut(past) == past
+
+
+def test_a_partition_that_the_reader_has_not_seen_is_read_from_its_beginning() -> None:
+    (read,) = read_of('{"alerts":{"0":12}}', EXACT).reads
+
+    assert read.behind == 2 + 7
+    assert read.at_the_cut('{"alerts":{"0":12}}') == '{"alerts":{"0":14,"1":7}}'
+
+
+def test_trap_ends_that_are_not_exact_are_no_place_to_go_back_to() -> None:
+    """A lower bound says that savepoints fit together, not where a batch ended."""
+    bound = replace(EXACT, is_exact=False)
+
+    assert "does not say where exactly" in read_of(ALERTS, bound).problem
+    assert fit(bound) == ""
+
+
+def test_trap_a_reader_from_before_a_generation_would_read_what_was_rolled_back() -> None:
+    later = [generation("sp-1", hours=2)]
+
+    assert (
+        "is from before generation 1 of silver" in read_of(ALERTS, EXACT, generations=later).problem
+    )
+    at_the_end = '{"alerts":{"0":14,"1":7}}'
+    assert read_of(at_the_end, EXACT, generations=later).problem == "", "there is nothing to read"
+    assert read_of(ALERTS, EXACT, generations=[generation("sp-1", hours=0)]).problem == ""
+    assert read_of(ALERTS, EXACT, generations=[generation(None, hours=2)]).problem == ""
+
+
+@pytest.mark.parametrize(
+    ("there", "problem"),
+    [
+        pytest.param(None, "no longer exists", id="gone"),
+        pytest.param(TopicEnds("other", (14, 7)), "deleted and recreated", id="recreated"),
+        pytest.param(TopicEnds("id", (14, 6)), "ends before the savepoint", id="shorter"),
+        pytest.param(TopicEnds(None, (14,)), "ends before the savepoint", id="fewer_partitions"),
+    ],
+)
+def test_a_topic_that_is_another_now_is_refused(there: TopicEnds | None, problem: str) -> None:
+    reads = read_of(ALERTS, EXACT).reads
+    topic_reads.refuse_changed(reads, {"alerts": TopicEnds("id", (14, 7, 0))})
+
+    with pytest.raises(NotAlignedError, match=problem):
+        topic_reads.refuse_changed(reads, {"alerts": there} if there else {})
+
+
+def test_an_exact_time_is_refused_through_a_topic(queries: Queries) -> None:
+    with pytest.raises(IncompatibleError, match="gold reads topic alerts of silver"):
+        queries.configured_store.query("silver").rollback_pipeline(
+            "@2026-11-24T10:00:00Z", every=True, exact=True
+        )

@@ -1,0 +1,170 @@
+"""What a savepoint has read of topics whose writers go back, and how the rest of them is passed.
+
+A topic keeps what was written to it. So a reader has to read exactly what belongs to the writer's
+savepoint, and then to go on behind everything that is there when the writer stands still: what is
+rolled back lies between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from savepoints.config.settings import KafkaSettings
+from savepoints.errors import NotAlignedError
+from savepoints.model import (
+    Generation,
+    OutputTopic,
+    Savepoint,
+    kafka_offsets,
+    kafka_position,
+)
+from savepoints.operations.pipeline import topic_check
+from savepoints.operations.pipeline.pipeline_graph import TopicEdge
+from savepoints.sources.kafka import topics
+from savepoints.sources.kafka.topics import TopicEnds
+
+
+@dataclass(frozen=True)
+class TopicRead:
+    """One topic of a source of a reader, whose writer goes back.
+
+    Attributes:
+        source: Number of the source, in the order of the offset log.
+        writer: Query that writes the topic.
+        topic: Its name.
+        topic_id: Kafka's own id of it; null if not known.
+        ends: By partition, the offset up to which the reader has to read: where the writer's
+            savepoint ends.
+        behind: Offsets that it has not read of these.
+    """
+
+    source: int
+    writer: str
+    topic: str
+    topic_id: str | None
+    ends: tuple[int, ...]
+    behind: int
+
+    def at_the_cut(self, position: str) -> str:
+        """Return a position of the source, as Spark's JSON, that is read on to the ends."""
+        offsets = kafka_offsets(position) or {}
+        mine = offsets.get(self.topic, {})
+        wanted = {part: end for part, end in enumerate(self.ends) if end > mine.get(part, 0)}
+        return kafka_position({**offsets, self.topic: {**mine, **wanted}})
+
+    def past(self, position: str, ended: Sequence[int]) -> str:
+        """Return a position of the source that is behind all that the topic had at a moment."""
+        offsets = kafka_offsets(position) or {}
+        return kafka_position({**offsets, self.topic: dict(enumerate(ended))})
+
+
+@dataclass(frozen=True)
+class TopicReadsOf:
+    """What a savepoint has read of topics whose writers go back.
+
+    Attributes:
+        problem: Why it cannot be brought to where its writers' savepoints end; empty when it can.
+    """
+
+    reads: tuple[TopicRead, ...]
+    problem: str = ""
+
+
+def reads_of(
+    reader: Savepoint,
+    writers: Sequence[Savepoint],
+    edges: Sequence[TopicEdge],
+    generations: Sequence[Generation],
+) -> TopicReadsOf:
+    """Find out how far a savepoint has read the topics that others go back in."""
+    for found in topic_check.reads([reader], writers, edges):
+        if found.problem:
+            return TopicReadsOf((), found.problem)
+    reads: list[TopicRead] = []
+    for writer in writers:
+        begun = next((one for one in generations if _is_of(writer, one)), None)
+        for topic in sorted({one.topic for one in edges if one.writer == writer.query}):
+            output = topic_check.held(writer, topic)
+            if output is None or output.ends is None or not output.is_exact:
+                return TopicReadsOf((), _inexact(writer, topic))
+            mine = _reads(reader, writer, output, output.ends)
+            if not mine:
+                return TopicReadsOf((), f"it has no position of topic {topic}")
+            if any(one.behind for one in mine) and _is_older(reader, begun):
+                return TopicReadsOf((), _across(writer, topic))
+            reads += mine
+    return TopicReadsOf(tuple(reads))
+
+
+def ended(names: Iterable[str], kafka: KafkaSettings) -> dict[str, TopicEnds]:
+    """Return where topics end now.
+
+    Raises:
+        EnvironmentUnfitError: If Kafka does not answer.
+    """
+    return topics.ends({*names}, kafka)
+
+
+def refuse_changed(reads: Iterable[TopicRead], now: Mapping[str, TopicEnds]) -> None:
+    """Refuse topics that are no longer those of the savepoints.
+
+    Raises:
+        NotAlignedError: If one is gone, was recreated, or ends before the savepoint of its writer.
+    """
+    for read in reads:
+        there = now.get(read.topic)
+        if there is None:
+            problem = "no longer exists"
+        elif None not in (there.id, read.topic_id) and there.id != read.topic_id:
+            problem = f"was deleted and recreated since the savepoint of {read.writer}"
+        elif len(there.ends) < len(read.ends) or any(
+            end < before for end, before in zip(there.ends, read.ends, strict=False)
+        ):
+            problem = f"ends before the savepoint of {read.writer} does"
+        else:
+            continue
+        raise NotAlignedError(
+            f"topic {read.topic} {problem}",
+            hint=f"choose a later savepoint: savepoints list --query {read.writer}",
+            query=read.writer,
+            topic=read.topic,
+        )
+
+
+def _is_of(savepoint: Savepoint, generation: Generation) -> bool:
+    return (savepoint.query, savepoint.generation) == (generation.query, generation.generation)
+
+
+def _is_older(reader: Savepoint, begun: Generation | None) -> bool:
+    """Return True if a generation began after a savepoint, and not with nothing."""
+    return begun is not None and begun.begun_from is not None and reader.created_at < begun.begun_at
+
+
+def _reads(
+    reader: Savepoint, writer: Savepoint, output: OutputTopic, ends: tuple[int, ...]
+) -> list[TopicRead]:
+    found = []
+    for number, text in enumerate(reader.cut.offsets):
+        offsets = (kafka_offsets(text) or {}).get(output.topic)
+        if offsets is not None:
+            behind = sum(max(end - offsets.get(part, 0), 0) for part, end in enumerate(ends))
+            found.append(
+                TopicRead(number, writer.query, output.topic, output.topic_id, ends, behind)
+            )
+    return found
+
+
+def _inexact(writer: Savepoint, topic: str) -> str:
+    return (
+        f"{writer.id} does not say where exactly the records of {writer.query} in topic {topic} "
+        f"end, because another batch was running: for that, stop or pause {writer.query} when you "
+        "take savepoints to roll back to"
+    )
+
+
+def _across(writer: Savepoint, topic: str) -> str:
+    return (
+        f"it is from before generation {writer.generation} of {writer.query}, and topic {topic} "
+        "has records in between that were rolled back"
+    )
