@@ -18,7 +18,7 @@ from savepoints.operations.fork.fork_binding import Bound
 from savepoints.operations.rollback import journalled
 from savepoints.operations.rollback.generation_change import GenerationPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
-from savepoints.operations.savepoint import restore, restore_checks
+from savepoints.operations.savepoint import reread_topics, restore, restore_checks
 from savepoints.outputs.delta.write import app_id
 from savepoints.outputs.fork import isolated_copy
 from savepoints.outputs.fork.isolated_copy import CopyMode, Isolation
@@ -186,6 +186,7 @@ def plan_one(
         outputs=options.outputs or {},
     )  # fmt: skip
     complete = bindings.complete(store)
+    again = reread_topics.notes(store, saved)
     notes = _source_notes(saved, bound, complete) if options.check_source else []
     if not options.even_broken:
         restore_checks.refuse_broken(saved)
@@ -205,7 +206,7 @@ def plan_one(
         verb=VERB,
         query=name,
         steps=_steps(saved, restoring.form, name, checkpoint, outputs),
-        warnings=(*restoring.warnings, *bound.notes, *_consequences(outputs), *notes),
+        warnings=(*restoring.warnings, *bound.notes, *_consequences(outputs), *notes, *again),
         command=command,
         operation_id=operation_id,
         savepoint_id=saved.id,

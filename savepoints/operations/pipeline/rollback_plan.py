@@ -25,6 +25,7 @@ from savepoints.operations.pipeline.rollback_cut import MemberCut
 from savepoints.operations.rollback import journalled, rollback
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
+from savepoints.operations.savepoint import reread_topics
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Plan, Step
 from savepoints.store import bindings
@@ -312,7 +313,15 @@ def make(
             save_present=under_way is None,
             stopped=options.stopped or query in paused,
         )
-        alone = replace(alone, operation_id=name, command=command, verb=VERB)
+        passed = [read.topic for read in cut.topic_reads]
+        again = reread_topics.notes(store, cut.savepoint, besides=passed)
+        alone = replace(
+            alone,
+            operation_id=name,
+            command=command,
+            verb=VERB,
+            warnings=(*alone.warnings, *again),
+        )
         writer = options.writers.get(query)
         return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from savepoints.model import OutputTopic, lowest_offsets
-from savepoints.operations.savepoint import history
+from savepoints.operations.savepoint import history, reread_topics
 from savepoints.store import bindings
 from savepoints.store.root import Store
 
 
 def notes(store: Store, query: str, savepoint_id: str | None = None) -> Iterator[str]:
-    """Say that topics keep what they have, and who reads it.
+    """Say that topics keep what they have, and who reads it; and what the query reads again.
 
     Args:
         savepoint_id: What the query goes back to; None if that is not a savepoint.
@@ -37,6 +37,9 @@ def notes(store: Store, query: str, savepoint_id: str | None = None) -> Iterator
                 f"rollback {query} NAME"
             )
         yield what
+    for one in known:
+        if one.id == savepoint_id:
+            yield from reread_topics.notes(store, one)
 
 
 def since(topic: OutputTopic | None) -> str:

@@ -23,7 +23,12 @@ from savepoints.errors import NativeOnlyError, TargetExistsError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Form, OperatorState, Provider, Savepoint
 from savepoints.observe.recorder import recorded
-from savepoints.operations.savepoint import forms, restore_checks, restored_layout
+from savepoints.operations.savepoint import (
+    forms,
+    reread_topics,
+    restore_checks,
+    restored_layout,
+)
 from savepoints.operations.savepoint.restored_layout import LayoutChange
 from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import Plan, Progress, Step, silent
@@ -201,7 +206,10 @@ def plan(
     return make_plan(
         store, stored, to, chosen, change,
         copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
-        warnings=restore_checks.unknown_outputs(savepoint) if asked and check_outputs else (),
+        warnings=(
+            *(restore_checks.unknown_outputs(savepoint) if asked and check_outputs else ()),
+            *(reread_topics.notes(store, savepoint) if asked and sources is None else ()),
+        ),
     )  # fmt: skip
 
 

@@ -14,11 +14,11 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Generation, OutputTopic
 from savepoints.operations.cascade import readers
-from savepoints.operations.pipeline import topic_check, topic_reads
+from savepoints.operations.pipeline import rollback_plan, topic_check, topic_reads
 from savepoints.operations.pipeline.pipeline_graph import ExternalInput, Pipeline, TopicEdge
 from savepoints.operations.pipeline.topic_reads import TopicReadsOf
 from savepoints.operations.rollback import rollback
-from savepoints.operations.savepoint import create, topic_ends
+from savepoints.operations.savepoint import create, restore, topic_ends
 from savepoints.operations.savepoint.topic_ends import TopicObservation
 from savepoints.sources.kafka.topics import TopicEnds
 from tests.operations.pipeline.lines import SAVED, Line, topic
@@ -326,3 +326,30 @@ def test_an_exact_time_is_refused_through_a_topic(queries: Queries) -> None:
         queries.configured_store.query("silver").rollback_pipeline(
             "@2026-11-24T10:00:00Z", every=True, exact=True
         )
+
+
+def test_trap_a_reader_that_goes_back_alone_reads_what_was_rolled_back(
+    local_store: Store, on_local: Location
+) -> None:
+    """In a table it would fail at the rewind; a topic reads as if nothing had happened."""
+    line = Line(local_store, on_local)
+    line.add("silver", topic)
+    line.add("gold", lambda _batch: ALERTS)
+    line.configured["silver"] = line.configured["silver"].model_copy(
+        update={"output_topics": ("alerts",)}
+    )
+    gold, silver = line.save("gold"), line.save("silver")
+    store = line.configured_store
+
+    def told() -> list[bool]:
+        plans = [
+            rollback.plan(store, gold.id, query="gold", check_source=False),
+            restore.plan(store, gold.id, str(on_local / "restored"), check_outputs=False),
+            rollback_plan.plan(store, "gold", gold.id, check_source=False),
+        ]
+        return ["began generation 2 after that" in str(one.warnings) for one in plans]
+
+    assert told() == [False] * 3
+    plan = rollback.plan(store, silver.id, query="silver", check_source=False)
+    rollback.execute(plan, store)
+    assert told() == [True] * 3
