@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 import click
+import pytest
 
 from savepoints import errors
 from savepoints.cli.main import cli
+from savepoints.config.settings import Settings
 from tests import tier
 
 ROOT = Path(__file__).parents[1]
@@ -61,6 +63,26 @@ def test_commands_and_options_in_the_documents_exist() -> None:
                 assert used <= options, f"{page.name}: {used - options} of savepoints {name}"
                 found += 1
     assert found > 15
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(block, id=f"{page.name}-{number}")
+        for page in sorted((ROOT / "docs").rglob("*.md"))
+        for number, block in enumerate(
+            re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        )
+        if re.search(r"^store = ", block, re.MULTILINE)
+    ],
+)
+def test_a_whole_file_of_settings_in_the_documents_is_valid(block: str, tmp_path: Path) -> None:
+    (tmp_path / "savepoints.toml").write_text(block)
+
+    found = Settings.load(tmp_path / "savepoints.toml")
+
+    assert found.store
+    assert all(one.outputs for one in found.queries.values())
 
 
 def test_every_target_of_the_readme_is_in_the_makefile() -> None:

@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_TERMINATED))
     try:
         if arguments.command == "up":
-            _up(arguments.directory)
+            _up(arguments.directory, arguments.buckets or [BUCKET])
         elif arguments.command == "down":
             LocalWorld.stop_detached(arguments.directory)
         elif arguments.command == "java":
@@ -49,12 +50,14 @@ def main() -> int:
     return 0
 
 
-def _up(directory: Path | None) -> None:
+def _up(directory: Path | None, buckets: Sequence[str]) -> None:
     with LocalWorld.start(directory) as world:
-        world.create_bucket(BUCKET)
+        for bucket in buckets:
+            world.create_bucket(bucket)
         for name, value in world.environment.items():
             print(f"export {name}={shlex.quote(value)}")
-        print(f"# bucket: {BUCKET}; logs and data: {world.directory}; Ctrl-C stops everything")
+        names = ", ".join(buckets)
+        print(f"# buckets: {names}; logs and data: {world.directory}; Ctrl-C stops everything")
         sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             while True:
@@ -67,6 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     up = commands.add_parser("up", help="start broker and S3 server, and run until Ctrl-C")
     up.add_argument("--directory", type=Path, help="where logs and data are stored")
+    up.add_argument(
+        "--bucket",
+        dest="buckets",
+        action="append",
+        metavar="NAME",
+        help=f"a bucket to create; may be repeated; by default {BUCKET}",
+    )
     down = commands.add_parser("down", help="stop a world that was left running")
     down.add_argument("directory", type=Path, help="the directory in which it was started")
     commands.add_parser("java", help="check for a Java version that Spark supports")
