@@ -7,6 +7,7 @@ writer has written follows from the rows that it has read.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from tests.sources.broker import Broker
 from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = NIGHTLY
 
@@ -101,6 +102,42 @@ def test_groups_under_load_fit_together(lake: TopicLake) -> None:
         assert read(lake, of["gold"]) <= written(lake, of["silver"])
     # Asked once more when all is over.
     assert not lake.store.query("gold").group("group-0").problems
+
+
+def test_trap_records_of_a_batch_that_is_not_committed(lake: TopicLake) -> None:
+    """A reader has them before the writer's checkpoint knows that its batch is over."""
+    lake.run("silver", "gold")
+    lake.give(1001, 1002)
+    lake.run("bronze")
+    written_to_kafka, may_end = threading.Event(), threading.Event()
+
+    def held(batch: DataFrame, _batch_id: int) -> None:
+        records = batch.selectExpr("to_json(struct(n, n * 10 AS value)) AS value").write
+        servers = lake.broker.settings.bootstrap_servers
+        records.format("kafka").option("kafka.bootstrap.servers", servers).option(
+            "topic", lake.topics["silver"]
+        ).save()
+        written_to_kafka.set()
+        may_end.wait(120)
+
+    writer = lake.stream("bronze").writeStream.foreachBatch(held)
+    query = writer.option("checkpointLocation", lake.checkpoints["silver"]).start()
+    try:
+        assert written_to_kafka.wait(120)
+        lake.run("gold")
+
+        def told(line: str) -> None:
+            if "waiting for silver to commit batch" in line:
+                may_end.set()
+
+        group = lake.store.query("gold").create_group(name="held").execute(progress=told)
+    finally:
+        may_end.set()
+        query.processAllAvailable()
+        query.stop()
+    of = {one.query: one for one in group.savepoints}
+    assert {1001, 1002} <= read(lake, of["gold"])
+    assert read(lake, of["gold"]) <= written(lake, of["silver"])
 
 
 def test_savepoints_in_the_wrong_order_do_not_fit_and_are_recognised(lake: TopicLake) -> None:

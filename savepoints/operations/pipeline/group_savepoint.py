@@ -261,6 +261,11 @@ def _begun_is_committed(
             "stopped",
             query=saving.query,
         )
+    if not seen.holds(_committed(saving)):
+        progress(
+            f"waiting for {saving.query} to commit batch {seen.begun}, of which topic {read[0]} "
+            "may have records that a reader has already read"
+        )
     while not seen.holds(_committed(saving)):
         if time.monotonic() > deadline:
             raise _unfit(plan, [f"{saving.query} has not committed batch {seen.begun}"])

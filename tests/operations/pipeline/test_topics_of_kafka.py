@@ -1,0 +1,205 @@
+"""Queries with a real topic between them, taken back without a JVM: the reader is not behind."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from savepoints.config.settings import Settings
+from savepoints.errors import NotAlignedError, StalePlanError
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.local import LocalWorld
+from savepoints.model import Savepoint, kafka_position
+from savepoints.operations.pipeline import group_savepoint, pipeline_rollback, rollback_plan
+from savepoints.operations.rollback import last_operation
+from savepoints.store.locks import journal
+from tests.operations.pipeline.lines import NEWEST, SAVED, Line, topic
+from tests.processes import killed_at
+from tests.sources.broker import HOUR, Broker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
+
+POINTS = (
+    "begun",
+    "gold.safety_savepoint",
+    "silver.topics_ended",
+    "gold.checkpoint_written",
+    "gold.caught_up",
+    "gold.followed",
+    "gold.generation_begun",
+    "silver.generation_begun",
+    "finished",
+)
+LATER = [f"{log}/{batch}" for log in ("offsets", "commits") for batch in (SAVED + 1, NEWEST)]
+
+
+@dataclass
+class TopicLine(Line):
+    """Silver writes a table and a topic of two partitions, which gold reads."""
+
+    broker: Broker | None = None
+    topic: str = ""
+
+    @classmethod
+    def make(cls, store: Store, place: Location, world: LocalWorld) -> TopicLine:
+        broker = Broker.of(world)
+        made = cls(store.with_settings(Settings(kafka=broker.settings)), place, broker=broker)
+        made.topic = broker.make()
+        made.add("silver", topic)
+        made.add("gold", lambda batch: kafka_position({made.topic: {0: 1 + batch, 1: 2}}))
+        made.configured["silver"] = made.configured["silver"].model_copy(
+            update={"output_topics": (made.topic,)}
+        )
+        return made
+
+    @property
+    def configured_store(self) -> Store:
+        assert self.broker is not None
+        return self.store.with_settings(
+            Settings(queries=self.configured, kafka=self.broker.settings)
+        )
+
+    def config(self) -> str:
+        assert self.broker is not None
+        file = Path(super().config())
+        text = file.read_text().replace(
+            "[queries.silver]", f'[queries.silver]\noutput_topics = ["{self.topic}"]'
+        )
+        servers = self.broker.settings.bootstrap_servers
+        file.write_text(f'{text}\n[kafka]\nbootstrap_servers = "{servers}"\n')
+        return str(file)
+
+    def put(self, first: int, second: int) -> None:
+        """Produce so many records into each partition."""
+        assert self.broker is not None
+        for part, count in enumerate((first, second)):
+            self.broker.put(self.topic, part, *[HOUR] * count)
+
+    def grouped(self) -> None:
+        """Take a group when silver and gold are at the same batch, and let both go on."""
+        kept = {
+            query: {name: self.live(query).get(name) for name in LATER}
+            for query in ("silver", "gold")
+        }
+        for query in kept:
+            self.live(query).delete(LATER)
+        self.put(2, 2)
+        store = self.configured_store
+        group_savepoint.execute(group_savepoint.plan(store, "gold", name="before"), store)
+        for query, files in kept.items():
+            for name, data in files.items():
+                self.live(query).put(name, data)
+        self.put(2, 0)
+
+    def saved(self, query: str) -> Savepoint:
+        return self.store.catalog.find("before", query=query)
+
+
+@pytest.fixture
+def line(local_store: Store, on_local: Location, world: LocalWorld) -> TopicLine:
+    made = TopicLine.make(local_store, on_local, world)
+    made.grouped()
+    return made
+
+
+def words(line: TopicLine) -> tuple[str, ...]:
+    said = ("pipeline", "rollback", "silver", "before", "--yes", "--no-source-check")
+    return (*said, "--config", line.config())
+
+
+def assert_back(line: TopicLine, *, generation: int = 2, ends: tuple[int, int] = (4, 2)) -> None:
+    for query in ("silver", "gold"):
+        assert line.store.generations.current(query).generation == generation
+    behind = kafka_position({line.topic: dict(enumerate(ends))})
+    for batch in (SAVED - 1, SAVED):
+        assert line.sources("gold", batch) == (behind,)
+    assert line.sources("silver", SAVED) == (topic(SAVED),)
+    assert journal.all_unfinished(line.store.root) == []
+
+
+def test_a_savepoint_has_exactly_what_was_there(line: TopicLine) -> None:
+    (found,) = line.saved("silver").output_topics
+
+    assert (found.topic, found.ends, found.is_exact) == (line.topic, (2, 2), True)
+    assert found.topic_id == line.saved("gold").topics[line.topic]
+    group = line.configured_store.query("gold").group("before")
+    assert group.problems == ()
+    (read,) = group.topic_reads
+    assert (read.held, read.read) == ((2, 2), {0: 2, 1: 2})
+
+
+def test_a_reader_is_set_behind_what_is_rolled_back(line: TopicLine) -> None:
+    plan = line.configured_store.query("silver").rollback_pipeline("before", check_source=False)
+    plan.execute()
+
+    assert_back(line)
+    assert (
+        f"topic {line.topic} keeps the records of silver that are rolled back from offsets 0:2"
+        in (str(plan))
+    )
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
+    line: TopicLine, point: str
+) -> None:
+    """What is written to the topic meanwhile, by nobody that is known, is not skipped."""
+    assert killed_at(f"pipeline rollback.{point}", *words(line)) == -signal.SIGKILL
+    recorded = POINTS.index(point) > POINTS.index("silver.topics_ended")
+    line.put(0, 3)
+
+    assert killed_at("", *words(line)) == 0
+
+    assert_back(line, ends=(4, 2) if recorded else (4, 5))
+
+
+def test_undone_they_go_on_from_where_they_were(line: TopicLine) -> None:
+    store = line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    line.put(1, 1)
+
+    back = rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
+    pipeline_rollback.execute(back, store)
+
+    behind = kafka_position({line.topic: {0: 5, 1: 3}})
+    assert line.store.generations.current("gold").generation == 3
+    assert [line.sources("gold", batch) for batch in (NEWEST - 1, NEWEST)] == [(behind,)] * 2
+
+
+def test_of_two_rollbacks_planned_at_once_one_is_refused(line: TopicLine) -> None:
+    query = line.configured_store.query("silver")
+    first, second = (query.rollback_pipeline("before", check_source=False) for _ in range(2))
+    first.execute()
+
+    with pytest.raises(StalePlanError):
+        second.execute()
+    assert_back(line)
+
+
+def test_trap_a_writer_that_died_in_a_batch_cannot_be_put_back_to(line: TopicLine) -> None:
+    """Its topic may have records of a batch that no savepoint holds."""
+    live = line.live("silver")
+    live.put(f"offsets/{NEWEST + 1}", live.get(f"offsets/{NEWEST}"))
+
+    plan = line.configured_store.query("silver").rollback_pipeline("before", check_source=False)
+    assert f"silver has begun batch {NEWEST + 1} and not committed it" in plan.plan.warnings[0]
+    plan.execute()
+
+    assert_back(line)
+    store = line.configured_store
+    with pytest.raises(NotAlignedError, match="does not say how far it had written"):
+        rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
+
+
+def test_a_group_waits_for_a_batch_that_was_begun_and_names_it(line: TopicLine) -> None:
+    live = line.live("silver")
+    live.put(f"offsets/{NEWEST + 1}", live.get(f"offsets/{NEWEST}"))
+    store = line.configured_store
+    plan = group_savepoint.plan(store, "gold", name="later")
+
+    with pytest.raises(NotAlignedError, match=f"silver has not committed batch {NEWEST + 1}"):
+        group_savepoint.execute(plan, store, wait=HOUR * 0)
