@@ -167,8 +167,8 @@ def replay(
         runner: The query, whose newest committed batch is the one before the first of these.
         recorded: Where `offsets/N` of each batch lies.
     """
-    for batch in batches:
-        progress(f"running batch {batch} of {batches[-1]}")
+    for number, batch in enumerate(batches, 1):
+        progress(f"running batch {batch} ({number} of {len(batches)})")
         runner.checkpoint.copy_from(recorded, f"offsets/{batch}", f"offsets/{batch}")
         runner.run_planned()
 

@@ -234,8 +234,8 @@ def _of_table(position: str | None) -> TablePosition:
     if found is None:
         raise IncompatibleError(
             f"a source of the query is at {position}, which is not a position in a Delta table",
-            hint="only queries that read just tables, or just topics, can be run to an end "
-            "other than latest",
+            hint="use --until latest; other ends need a query that reads only Delta tables, or "
+            "only topics of Kafka",
             position=position,
         )
     return found

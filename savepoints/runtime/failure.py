@@ -19,7 +19,7 @@ def cause(text: str) -> str:
     Exceptions that were suppressed, such as those of files that could not be closed afterwards, and
     what is indented below them, come of it and are not it.
     """
-    frames = ("at ", "File ", "...", "^", "Traceback", "JVM stacktrace")
+    others = ("at ", "File ", "...", "^", "Traceback", "JVM stacktrace", "hint: ")
     lines = []
     below: int | None = None
     for line in text.splitlines():
@@ -30,5 +30,5 @@ def cause(text: str) -> str:
             below = indented
         if below is None:
             lines.append(line.strip())
-    telling = [line for line in lines if ": " in line and not line.startswith(frames)]
+    telling = [line for line in lines if ": " in line and not line.startswith(others)]
     return telling[-1][:500] if telling else text[:500]

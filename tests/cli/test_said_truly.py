@@ -87,6 +87,18 @@ def test_a_group_chooses_lines_of_a_file(call: Call, local_store: Store) -> None
     assert "--group applies only to an offsets file" in called.err
 
 
+def test_trap_the_hint_of_an_executors_error_is_shown_as_the_cause() -> None:
+    """An error of this package has its hint in its text, below the message."""
+    error = UsageError("the function returned 2 rows instead of 1", hint="correct it: in the App")
+    text = f"""org.apache.spark.SparkException: Job aborted
+Traceback (most recent call last):
+  File "worker.py", line 3, in main
+savepoints.errors.UsageError: {error}
+"""
+
+    assert cause(text) == "savepoints.errors.UsageError: the function returned 2 rows instead of 1"
+
+
 def test_trap_what_was_suppressed_is_shown_as_the_cause() -> None:
     """As Spark's RocksDB says it when the disk is full and its files cannot be closed either."""
     text = """org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed

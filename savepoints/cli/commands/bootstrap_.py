@@ -50,14 +50,15 @@ def command(
     *,
     consent: Consent,
 ) -> None:
-    """Begin QUERY with the state that its program computes from all events up to a point.
+    """Start QUERY with state computed from all its events up to a point.
 
-    The program reads all events from the first one, from archive and Kafka or from its tables, in
-    planned batches that end exactly there. Then generation 1 begins, with a first savepoint, and
-    `savepoints run` continues with the next record.
+    The program reads every event from the beginning, from the archive and Kafka or from its tables,
+    in planned batches that end exactly at that point, and fills its output tables, unless --outputs
+    none is given. Generation 1 then starts there, with a first savepoint, and `savepoints run`
+    continues with the next record.
 
-    Larger batches are faster. They are refused if the program's functions could notice them, or if
-    streaming would have dropped late events that larger batches count.
+    Larger batches are faster. They are refused if they could change what the program computes, or
+    if streaming would have dropped late events that they would count.
 
     QUERY must be in the settings and must not have run yet. If interrupted, run the command again
     to resume.

@@ -222,7 +222,7 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
 @click.option(
     "--exact",
     is_flag=True,
-    help="With @TIME as NAME: run all queries on to exactly what belongs to that time.",
+    help="If NAME is @TIME, bring every query to exactly that time, between savepoints too.",
 )
 @click.option(
     "--writer",

@@ -53,12 +53,12 @@ def command(
     *,
     consent: Consent,
 ) -> None:
-    """Begin QUERY with rows of state that a batch job has computed.
+    """Start QUERY with rows of state that a batch job has computed.
 
     The rows are what the program would have kept, with the columns of `savepoints state`.
     --dry-run, or an error about a wrong table, lists the required columns. Types, nulls and
     duplicate keys are checked first, and nothing is written if anything is wrong.
-    Then generation 1 begins at the given offsets, with a first savepoint.
+    Generation 1 then starts at the given offsets, with a first savepoint.
 
     QUERY must be in the settings and must not have run yet. Its outputs are not written. If
     interrupted, run the command again to resume.

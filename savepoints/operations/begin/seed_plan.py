@@ -243,7 +243,8 @@ def _require_seedable(program: SeededProgram) -> None:
     if not program.empty.operators:
         raise UsageError(
             "the program keeps no state, so there is nothing to seed",
-            hint="savepoints run QUERY --until …, or reset it to where it is to begin",
+            hint="run it instead: savepoints run QUERY; to choose where it starts: "
+            "savepoints reset --help",
         )
     for one in program.empty.operators:
         if one.native_only:

@@ -86,8 +86,8 @@ def _program(
 ) -> _Program:
     if reference is None:
         raise UsageError(
-            f"the program of the fork {name} is unknown: {saved.query} is not in the settings",
-            hint="set it with --app module:attr",
+            f"which program the fork {name} runs is unknown: {saved.query} is not in the settings",
+            hint="name the program: --app module:attr",
             query=name,
         )
     if origin is not None and reference == origin.app and origin.app_name is None:

@@ -273,7 +273,7 @@ def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[Sto
         if arrived != file.sha256:
             raise VerificationError(
                 f"{file.stored_at} is damaged: its SHA-256 is {arrived} instead of {file.sha256}",
-                hint="edit another savepoint: savepoints list",
+                hint="choose another savepoint to edit: savepoints list",
                 files=[file.stored_at],
             )
         return replace(file, stored_at=target)
@@ -312,7 +312,7 @@ def _require_editable(savepoint: Savepoint) -> None:
     if savepoint.state != "complete":
         raise VerificationError(
             f"savepoint {savepoint.id} is {savepoint.state}: {savepoint.state_reason}",
-            hint="edit another savepoint: savepoints list",
+            hint="choose another savepoint to edit: savepoints list",
             savepoint=savepoint.id,
         )
     if native := [one for one in savepoint.operators if one.native_only]:

@@ -58,8 +58,8 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress
                 found.kafka_to.setdefault(topic, {})[part] = stop
     if late and known is not None:
         raise SourceDataGoneError(
-            f"the archive {known.uri} begins too late: {'; '.join(late)}",
-            hint="choose a savepoint after these offsets: savepoints list",
+            f"the archive {known.uri} starts after the first events needed: {'; '.join(late)}",
+            hint="choose a savepoint from after the start of the archive: savepoints list",
             uri=known.uri,
         )
     return found

@@ -56,7 +56,8 @@ def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
     """Check that Spark's raw reader returns the columns this module was written for."""
     if set(columns) != read.COLUMNS:
         raise PrivateApiError(
-            f"Spark {spark.version} reads state as {columns} instead of {sorted(read.COLUMNS)}",
+            f"the state reader of Spark {spark.version} returns the columns {sorted(columns)}, "
+            f"but {sorted(read.COLUMNS)} are expected",
             hint=_WAY_OUT,
             spark_version=spark.version,
         )

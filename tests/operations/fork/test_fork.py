@@ -388,7 +388,7 @@ def test_settings_that_lack_what_the_fork_needs_are_refused(origin: Origin) -> N
 def test_without_the_origins_settings_all_must_be_said(origin: Origin) -> None:
     unknown = dataclasses.replace(origin, store=origin.store.with_settings(Settings()))
 
-    with pytest.raises(UsageError, match="the program of the fork variant is unknown"):
+    with pytest.raises(UsageError, match="which program the fork variant runs is unknown"):
         unknown.plan()
     with pytest.raises(UsageError, match="the directory for the checkpoints of the fork variant"):
         unknown.plan(app=APP)
