@@ -51,7 +51,7 @@ def forked(shop: TablesShop, name: str = "fix", app: str | None = FIXED) -> Pipe
     return shop.store.query("silver").fork_pipeline("before", name, apps=apps).execute()
 
 
-def test_a_metric_that_cannot_be_measured_is_refused_by_name(shop: TablesShop) -> None:
+def test_trap_a_metric_that_cannot_be_measured_is_refused_by_name(shop: TablesShop) -> None:
     forked(shop)
     wrong = shop.measuring({"typo": "SELECT sum(amount_cent) FROM lines"}).query("silver")
 

@@ -19,6 +19,7 @@ from savepoints.sources.events.events import Decoding
 from savepoints.sources.late import batch as late_batch
 from savepoints.sources.late import files
 from savepoints.sources.late.batch import LateBatch, LateInput
+from tests.e2e.pages import blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,6 +161,29 @@ def test_only_what_is_from_before_a_time_is_looked_at(spark: SparkSession, tmp_p
     with pytest.raises(LateBatchError):
         taken(spark, in_parquet(tmp_path / "null.parquet", [order(1, at=None)]), tmp_path,
               before=before)  # fmt: skip
+
+
+@pytest.mark.spark
+def test_the_files_in_the_documents_mean_what_they_say(spark: SparkSession, tmp_path: Path) -> None:
+    """Two ways of writing a moment; an id that is known is left out, unless it is replaced."""
+    moment = datetime(2026, 11, 20, 10, 15, tzinfo=timezone.utc)
+    late, replacing = (block.replace("customer", "client") for block in blocks("merging.md", "csv"))
+    (tmp_path / "late.csv").write_text(late)
+    (tmp_path / "replacing.csv").write_text(replacing)
+    (tmp_path / "changed.csv").write_text(late.replace("1250", "1520"))
+
+    known, changed, corrected = (
+        taken(spark, str(tmp_path / f"{name}.csv"), tmp_path)
+        for name in ("late", "changed", "replacing")
+    )
+
+    assert orders_of(known) == [
+        ("insert", "o-1041", "c-7", moment), ("insert", "o-1042", "c-9", moment),
+    ]  # fmt: skip
+    seen = known.events.drop("op")
+    assert late_batch.unknown(changed.events, seen).count() == 0
+    left = late_batch.unknown(corrected.events, seen).select("op", "event_id").collect()
+    assert sorted(map(tuple, left)) == [("insert", "o-1041"), ("remove", "o-1041")]
 
 
 @pytest.mark.spark
