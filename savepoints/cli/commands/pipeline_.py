@@ -404,9 +404,9 @@ def compare(
 
     All of them are run to equal cuts first: those that read the same topics and tables to the same
     end, and each reader of a forked query to the end of its table. So none of them may be running:
-    pause those that are (`savepoints pause`). Outputs are compared by key (as a multiset of rows if
-    there is no key), and state row by row; the metrics of the settings, over the outputs of all.
-    Exit code 3 if different.
+    pause those that are (`savepoints pause --wait`). Outputs are compared by key (as a multiset of
+    rows if there is no key), and state row by row; the metrics of the settings, over the outputs of
+    all. Exit code 3 if different.
 
     \b
     Examples:
