@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from savepoints.plan import Plan
+from savepoints.spark import causes
 from savepoints.store.root import Store
 
 # Arguments of the function that plans or calls, and of the one that executes.
@@ -73,7 +74,8 @@ class BoundPlan(Generic[_T, _E, _R]):
             StalePlanError: If what the plan was made from has changed since.
             LockedError: If another verb, or a run, has the query.
         """
-        return self._execute(self.plan, self._store, *args, **kwargs)
+        with causes.named():
+            return self._execute(self.plan, self._store, *args, **kwargs)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
@@ -91,7 +93,8 @@ def calls(function: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenat
 
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         context = handle.context
-        return function(context.store, *args, **_completed(function, context, kwargs))
+        with causes.named():
+            return function(context.store, *args, **_completed(function, context, kwargs))
 
     return _shown_as(function, method, given=1)
 
@@ -104,7 +107,8 @@ def calls_about(
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         context = handle.context
         keywords = _completed(function, context, kwargs, given=2)
-        return function(context.store, context.subject, *args, **keywords)
+        with causes.named():
+            return function(context.store, context.subject, *args, **keywords)
 
     return _shown_as(function, method, given=2)
 

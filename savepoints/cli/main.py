@@ -156,8 +156,10 @@ def _run(output: Terminal, arguments: list[str]) -> int:
         output.error(error)
         return error.exit_code
     except Exception as error:  # noqa: BLE001  (nobody should have to read a traceback; logs have it)
+        from savepoints.spark import causes
+
         _LOG.debug("unexpected", exc_info=True)
-        unexpected = SavepointsError(
+        unexpected = causes.of(error) or SavepointsError(
             f"unexpected {type(error).__name__}: {error}",
             hint="run the command again with --log-level DEBUG and report the output",
         )

@@ -355,7 +355,7 @@ def of_query(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_keep_any_line,
-        help="Let latest and @TIME include savepoints that were rolled back.",
+        help="Let latest and @TIME include savepoints that were rolled back or replaced.",
     )
     return click.option(
         "--query",

@@ -17,6 +17,7 @@ without being private is in `savepoints.spark.versions`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,6 +41,19 @@ def jvm(spark: SparkSession) -> JavaObject:
 def gateway(spark: SparkSession) -> JavaObject:
     """Return py4j's gateway, through which Java calls Python."""
     return spark.sparkContext._gateway
+
+
+def has_ended() -> bool:
+    """Return True if this process has a session whose JVM has ended or is shutting down."""
+    pyspark = sys.modules.get("pyspark")
+    context = pyspark and pyspark.SparkContext._active_spark_context
+    if context is None:
+        return False
+    try:
+        # `SparkContext.stop` of Python forgets the context, so this one was stopped from below.
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # noqa: BLE001  (py4j's errors have no common root)
+        return True
 
 
 def java_session(spark: SparkSession) -> JavaObject:

@@ -31,7 +31,7 @@ class Row:
     """A savepoint.
 
     Attributes:
-        status: `complete`, `broken`, or `rolled back`.
+        status: `complete`, `broken`, `rolled back`, or `replaced by` a verb.
         restorable: Whether it is, as far as somebody asked.
         facts: Name and value of what else there is to know.
         offsets: Topic, partition and next offset of Kafka's; text of other sources.
@@ -65,11 +65,11 @@ class Row:
 def rows(facts: StoreFacts, family: Sequence[str]) -> tuple[Row, ...]:
     """Describe the savepoints of a family, the newest first."""
     mine = facts.of(family)
-    gone = living_line.rolled_back(mine.savepoints, mine.generations)
+    left = living_line.left(mine.savepoints, mine.generations)
     asked = {name: one for it in facts.sources.values() for name, one in it.each.items()}
     by_id = {one.id: one for one in facts.savepoints}
     return tuple(
-        _row(facts, one, by_id.get(one.parent or ""), asked, rolled_back=one.id in gone)
+        _row(facts, one, by_id.get(one.parent or ""), asked, left.get(one.id))
         for one in mine.savepoints
         if facts.shows(one.created_at)
     )
@@ -85,12 +85,11 @@ def _row(
     one: Savepoint,
     before: Savepoint | None,
     asked: Mapping[str, Availability],
-    *,
-    rolled_back: bool,
+    left: str | None,
 ) -> Row:
     cut, cost = one.cut, one.cost
     counted = [it.rows for it in one.operators if it.rows is not None]
-    state = "rolled back" if rolled_back and one.state == "complete" else one.state
+    state = left if left is not None and one.state == "complete" else one.state
     availability = asked.get(one.id)
     return Row(
         one.id,

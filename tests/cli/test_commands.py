@@ -129,7 +129,8 @@ def test_list_shows_the_newest_first(call: Call, local_store: Store) -> None:
     assert [item["query"] for item in one.document["savepoints"]] == ["q1", "q1"]
     positions = [text.out.index(item.id) for item in found]
     assert positions == sorted(positions)
-    assert "[t]" in text.out
+    _, header, _, first, *_ = text.out.splitlines()
+    assert first[header.index("tags") :].startswith("t ")
 
 
 def test_options_of_every_command_may_stand_before_it(call: Call, local_store: Store) -> None:

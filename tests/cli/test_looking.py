@@ -11,7 +11,8 @@ import pytest
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, rfc3339, utc_now
-from tests.samples import savepoint
+from savepoints.store.tables.events import Event
+from tests.samples import BEGINNING, savepoint
 from tests.templates import made_once
 
 pytestmark = pytest.mark.drawn(4)
@@ -106,12 +107,12 @@ def test_list_refuses_what_makes_no_sense(
     assert called.error["hint"]
 
 
-def test_list_shows_pins_and_why_something_is_broken(call: Call, at: tuple[str, ...]) -> None:
+def test_list_shows_pins_tags_and_why_something_is_broken(call: Call, at: tuple[str, ...]) -> None:
     lines = {line.split()[0]: line for line in call("list", *at).out.splitlines() if line.split()}
 
     assert " yes" in lines[THREE.id]
     assert " yes" not in lines[ONE.id]
-    assert "[first] [both]" in lines[ONE.id]
+    assert lines[ONE.id].index("first, both") == lines["id"].index("tags")
     assert "broken: " in lines[TWO.id]
 
 
@@ -231,6 +232,28 @@ def test_what_was_done_is_in_the_events(call: Call, at: tuple[str, ...]) -> None
     assert text.out.index(THREE.id) < text.out.index(ONE.id)
     assert [event["savepoint"] for event in one.document["events"]] == [THREE.id]
     assert call("events", "--result", "failed", *at, "-o", "json").document["events"] == []
+
+
+def test_trap_a_query_that_waits_fills_the_events_with_skips(
+    call: Call, at: tuple[str, ...], local_store: Store
+) -> None:
+    """Alerts count each of them, so each is recorded; people see one line."""
+    for number in range(25):
+        message = f"batch {number // 20} is already saved"
+        event = Event(
+            f"op-{number}", BEGINNING + timedelta(minutes=number), "create", "me", "skipped",
+            "orders", ONE.id, message=message,
+        )  # fmt: skip
+        local_store.events.append(event)
+
+    text, json = call("events", "--limit", "2", *at), call("events", *at, "-o", "json")
+
+    lines = [line for line in text.out.splitlines() if "skipped" in line]
+    assert [line.partition("me ")[2].strip() for line in lines] == [
+        "batch 1 is already saved (5 times)",
+        "batch 0 is already saved (20 times)",
+    ]
+    assert len(json.document["events"]) == 25
 
 
 def test_a_dry_run_of_tag_changes_nothing(call: Call, at: tuple[str, ...]) -> None:

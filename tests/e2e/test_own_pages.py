@@ -50,22 +50,31 @@ def savepoints(words: list[str], directory: Path, **more: str) -> str:
     return run([sys.executable, "-m", *words], directory, **more)
 
 
+def driver_environment(directory: Path) -> dict[str, str]:
+    """Return what a driver of the page needs: jars, a Python for executors, the store."""
+    jars = ",".join(str(jar) for jar in resolve_jars().spark)
+    return {
+        "PYSPARK_SUBMIT_ARGS": f"--jars {jars} pyspark-shell",
+        "PYSPARK_PYTHON": sys.executable,
+        "SAVEPOINTS_STORE": str(directory / "savepoints"),
+    }
+
+
+def write_clicks(directory: Path, number: int, who: Iterable[str]) -> None:
+    lines = (json.dumps({"user": one, "page": "/"}) + "\n" for one in who)
+    (directory / "clicks" / f"{number}.json").write_text("".join(lines))
+
+
 def test_the_driver_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "clicks.py").write_text(blocks("your-driver.md", "python")[0])
     (tmp_path / "clicks").mkdir()
-    jars = ",".join(str(jar) for jar in resolve_jars().spark)
-    spark = {
-        "PYSPARK_SUBMIT_ARGS": f"--jars {jars} pyspark-shell",
-        "PYSPARK_PYTHON": sys.executable,
-        "SAVEPOINTS_STORE": str(tmp_path / "savepoints"),
-    }
+    spark = driver_environment(tmp_path)
     driver = [sys.executable, "clicks.py", str(tmp_path)]
     users: list[str] = []
 
     def click(number: int, *who: str) -> None:
         users.extend(who)
-        lines = (json.dumps({"user": one, "page": "/"}) + "\n" for one in who)
-        (tmp_path / "clicks" / f"{number}.json").write_text("".join(lines))
+        write_clicks(tmp_path, number, who)
 
     def table() -> dict[str, int]:
         rows = DeltaTable(str(tmp_path / "counts")).to_pyarrow_table().to_pylist()
@@ -80,6 +89,15 @@ def test_the_driver_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> No
 
     commands = typed("your-driver.md", {"DIRECTORY": str(tmp_path)})
     assert [one[1] for one in commands] == ["list", "show", "verify", "rollback", "rollback"]
+    # The sentence below the commands that look: a command's own Spark needs the jars, too.
+    diff = [sys.executable, "-m", "savepoints", "diff", "latest~1", "latest", "-o", "json"]
+    without = {**environment(), **spark, "PYSPARK_SUBMIT_ARGS": "pyspark-shell"}
+    refused = subprocess.run(
+        diff, cwd=tmp_path, env=without, capture_output=True, text=True, timeout=400, check=False
+    )
+    error = json.loads(refused.stderr.splitlines()[-1])
+    assert (error["name"], error["jars"]) == ("EnvironmentUnfitError", "Delta")
+    assert "SAVEPOINTS_JARS" in error["hint"]
     for words in commands:
         savepoints(words, tmp_path, **spark)
 
@@ -94,8 +112,47 @@ def test_the_driver_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> No
     assert table() == before + Counter(["bob", "cy"])
 
 
+def test_the_merge_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> None:
+    """Its bug counts each click of one user twice."""
+    program = blocks("your-driver.md", "python")[2]
+    buggy = program.replace(
+        'clicks.groupBy("user")\n    .count()',
+        "clicks.selectExpr(\"explode(array_repeat(user, if(user = 'bob', 2, 1))) as user\")\n"
+        '    .groupBy("user")\n    .count()',
+    )
+    assert buggy != program
+    (tmp_path / "totals.py").write_text(program)
+    (tmp_path / "buggy.py").write_text(buggy)
+    (tmp_path / "clicks").mkdir()
+    spark = driver_environment(tmp_path)
+    users: list[str] = []
+
+    def click(number: int, *who: str) -> None:
+        users.extend(who)
+        write_clicks(tmp_path, number, who)
+
+    def table() -> dict[str, int]:
+        rows = DeltaTable(str(tmp_path / "totals")).to_pyarrow_table().to_pylist()
+        return {one["user"]: one["count"] for one in rows}
+
+    click(1, "ada", "bob", "ada")
+    run([sys.executable, "totals.py", str(tmp_path)], tmp_path, **spark)
+    before = Counter(users)
+    assert table() == before
+    click(2, "bob", "cy")
+    run([sys.executable, "buggy.py", str(tmp_path)], tmp_path, **spark)
+    assert table() == Counter(users) + Counter(["bob"])
+
+    to = str(tmp_path / "checkpoints" / "2")
+    back = ["savepoints", "rollback", "latest~1", "--query", "totals", "--to", to, "--yes"]
+    savepoints(back, tmp_path, **spark)
+    assert table() == before
+    run([sys.executable, "totals.py", str(tmp_path)], tmp_path, **spark)
+    assert table() == Counter(users)
+
+
 def test_the_second_version_of_the_page_goes_on_beside_the_first(tmp_path: Path) -> None:
-    program, restoring, comparing = blocks("your-driver.md", "python")
+    program, _, _, restoring, comparing = blocks("your-driver.md", "python")
     (tmp_path / "clicks.py").write_text(program)
     known = program[program.index("known =") : program.index("clicks = ")]
     second = program.replace(known, "checkpoint = sys.argv[2]\n")
@@ -108,18 +165,13 @@ def test_the_second_version_of_the_page_goes_on_beside_the_first(tmp_path: Path)
         f"print({comparing.strip()}.equal)\n"
     )
     (tmp_path / "clicks").mkdir()
-    spark = {
-        "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(map(str, resolve_jars().spark))} pyspark-shell",
-        "PYSPARK_PYTHON": sys.executable,
-        "SAVEPOINTS_STORE": str(tmp_path / "savepoints"),
-    }
+    spark = driver_environment(tmp_path)
 
     def python(name: str, *more: str) -> str:
         return run([sys.executable, name, str(tmp_path), *more], tmp_path, **spark)
 
     def click(number: int, *who: str) -> None:
-        lines = (json.dumps({"user": one, "page": "/"}) + "\n" for one in who)
-        (tmp_path / "clicks" / f"{number}.json").write_text("".join(lines))
+        write_clicks(tmp_path, number, who)
 
     click(1, "ada", "bob", "ada")
     python("clicks.py")

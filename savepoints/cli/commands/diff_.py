@@ -10,7 +10,7 @@ import click
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, common, of_query
 from savepoints.cli.output import SCHEMA_VERSION, Terminal
-from savepoints.cli.render import row_text
+from savepoints.cli.render import position_text, row_text
 from savepoints.errors import PartlyDoneError
 from savepoints.texts import or_dash
 
@@ -82,7 +82,18 @@ def _show(output: Terminal, found: Diff) -> None:
         output.line("Offsets (next to read)")
         output.table(
             ("source", "topic", "partition", "before", "after"),
-            (tuple(map(or_dash, vars(one).values())) for one in found.offsets),
+            (
+                (
+                    one.source,
+                    or_dash(one.topic),
+                    or_dash(one.partition),
+                    *(
+                        position_text.text(it) if isinstance(it, str) else or_dash(it)
+                        for it in (one.before, one.after)
+                    ),
+                )
+                for one in found.offsets
+            ),
         )
     if found.settings:
         output.line("Settings (not counted as a difference)")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common
 from savepoints.texts import moment_text
+
+if TYPE_CHECKING:
+    from savepoints.store.tables.events import Event
 
 
 @click.command("events")
@@ -26,16 +32,20 @@ def command(
 ) -> None:
     """Show what was done to the store, by whom and with what result. Needs no JVM.
 
+    What was skipped several times for the same reason is one line, which counts it; the JSON
+    document has each.
+
     \b
     Examples:
       savepoints events
       savepoints events --query order_totals --result failed --limit 5 -o json
     """
-    found = [
+    matching = [
         one
         for one in call.store.events.all()
         if query in {None, one.query} and verb in {None, one.verb} and result in {None, one.result}
-    ][:limit]
+    ]
+    found = matching[:limit]
     if call.output.format == "json":
         call.output.document(events=found)
         return
@@ -53,8 +63,28 @@ def command(
                 one.result,
                 f"{one.seconds:.1f}s",
                 one.who,
-                one.message,
+                _message(one, times),
             )
-            for one in found
+            for one, times in _together(matching)[:limit]
         ),
     )
+
+
+def _together(events: Iterable[Event]) -> list[tuple[Event, int]]:
+    """Count together what is skipped for the same reason again and again, at its newest time.
+
+    A query that waits for data skips each periodic savepoint. Every skip is recorded, since alerts
+    on overdue savepoints count them, but nobody wants to read them all.
+    """
+    times: dict[tuple[str | None, ...], int] = {}
+    newest: dict[tuple[str | None, ...], Event] = {}
+    for one in events:
+        same = (one.verb, one.query, one.savepoint, one.message)
+        key = same if one.result == "skipped" else (one.id, one.verb, one.at.isoformat())
+        newest.setdefault(key, one)
+        times[key] = times.get(key, 0) + 1
+    return [(newest[key], count) for key, count in times.items()]
+
+
+def _message(event: Event, times: int) -> str:
+    return f"{event.message} ({times} times)" if times > 1 else event.message

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 _COLUMNS = (
     "id", "query", "kind", "gen", "batch", "cut committed", "rows", "copied", "took", "state",
 )  # fmt: skip
-_LABELS = ("pinned", "description")
+_LABELS = ("tags", "pinned", "description")
 # Left out on a narrow screen; `show` has everything. The id says when it was taken.
-_OPTIONAL = ("took", "copied", "pinned", "gen", "cut committed", "kind", "rows", "description")
+_OPTIONAL = (
+    "took", "copied", "gen", "cut committed", "pinned", "kind", "rows", "description", "tags",
+)  # fmt: skip
 
 
 @click.command("list")
@@ -66,8 +68,9 @@ def command(
 ) -> None:
     """List savepoints, newest first. Needs no JVM.
 
-    `latest` and times never refer to a savepoint that is marked as rolled back. On a narrow
-    terminal some columns are hidden; `savepoints show` prints everything.
+    `latest` and times never refer to a savepoint that is marked as rolled back, or as replaced by
+    a promotion or another verb. On a narrow terminal some columns are hidden; `savepoints show`
+    prints everything.
 
     \b
     Examples:
@@ -81,7 +84,7 @@ def command(
 
     store = call.store.snapshot()
     known = store.catalog.all()
-    rolled_back = living_line.rolled_back(known, store.generations.all())
+    left = living_line.left(known, store.generations.all())
     found = catalog.select(
         known, query=query, tag=tag, since=since, until=until, state=state, limit=limit
     )
@@ -96,7 +99,7 @@ def command(
     if call.output.format == "json":
         more = {"availability": list(checked.values())} if check_sources else {}
         call.output.document(
-            savepoints=found, rolled_back=[one.id for one in found if one.id in rolled_back], **more
+            savepoints=found, rolled_back=[one.id for one in found if one.id in left], **more
         )
         return
     if not found:
@@ -108,10 +111,11 @@ def command(
         (*_COLUMNS, *(("restorable",) if check_sources else ()), *_LABELS),
         (
             (
-                *_row(one, rolled_back=one.id in rolled_back),
+                *_row(one, left.get(one.id)),
                 *((checked[one.id].restorable,) if check_sources else ()),
+                ", ".join(one.tags),
                 "yes" if one.pinned else "",
-                " ".join((*(f"[{tag}]" for tag in one.tags), one.description)).strip(),
+                one.description,
             )
             for one in found
         ),
@@ -121,7 +125,7 @@ def command(
         call.output.line(reason)
 
 
-def _row(one: Savepoint, *, rolled_back: bool) -> tuple[object, ...]:
+def _row(one: Savepoint, left: str | None) -> tuple[object, ...]:
     return (
         one.id,
         one.query,
@@ -132,7 +136,7 @@ def _row(one: Savepoint, *, rolled_back: bool) -> tuple[object, ...]:
         _rows(one.operators),
         bytes_text(one.cost.bytes_copied + one.cost.export_bytes),
         f"{one.cost.seconds:.1f}s",
-        _state(one, rolled_back=rolled_back),
+        _state(one, left),
     )
 
 
@@ -150,7 +154,7 @@ def _reasons(checked: Iterable[Availability]) -> list[str]:
     return [f"{', '.join(names)}: {reason}" for reason, names in ids.items()]
 
 
-def _state(savepoint: Savepoint, *, rolled_back: bool) -> str:
+def _state(savepoint: Savepoint, left: str | None) -> str:
     reason = savepoint.state_reason
-    state = f"{savepoint.state}, rolled back" if rolled_back else savepoint.state
+    state = f"{savepoint.state}, {left}" if left else savepoint.state
     return f"{state}: {reason}" if reason else state

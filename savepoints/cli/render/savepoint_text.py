@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Terminal
-from savepoints.model import (
-    Cost,
-    Edit,
-    OperatorState,
-    OutputTopic,
-    OutputVersion,
-    Savepoint,
-    kafka_offsets,
-)
+from savepoints.cli.render import position_text
+from savepoints.model import Cost, Edit, OperatorState, OutputTopic, OutputVersion, Savepoint
 from savepoints.texts import bytes_text, count_text, moment_text, or_dash, watermark_text
 
 if TYPE_CHECKING:
@@ -76,7 +69,7 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
         ]
     )
     output.line("\nOffsets (next to read)")
-    output.table(("source", "topic", "partition", "offset"), _offsets(cut.offsets))
+    position_text.show(output, cut.offsets)
     if savepoint.operators:
         _show_operators(output, savepoint.operators)
     if savepoint.outputs:
@@ -183,18 +176,3 @@ def _state(savepoint: Savepoint) -> str:
     counted = f"{count_text(sum(rows), 'row')} in " if rows else ""
     operators = count_text(len(savepoint.operators), "operator")
     return f"{counted}{operators}, {' and '.join(savepoint.forms)} form"
-
-
-def _offsets(positions: tuple[str | None, ...]) -> list[tuple[object, ...]]:
-    rows: list[tuple[object, ...]] = []
-    for source, position in enumerate(positions):
-        topics = kafka_offsets(position)
-        if topics is None:
-            rows.append((source, position or "not started", "", ""))
-            continue
-        rows += [
-            (source, topic, partition, offset)
-            for topic, parts in topics.items()
-            for partition, offset in sorted(parts.items())
-        ]
-    return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Terminal
+from savepoints.cli.render import position_text
 from savepoints.texts import bytes_text, count_text, moment_text, or_dash, watermark_text
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _sources(output: Terminal, sources: tuple[SourcePlace, ...]) -> None:
     if others:
         output.table(
             ("source", "kind", "position"),
-            ((one.number, one.kind, one.position or "not started") for one in others),
+            ((one.number, one.kind, position_text.text(one.position)) for one in others),
         )
     if len(others) < len(sources):
         output.table(

@@ -7,7 +7,7 @@ as far as they know it; nothing is changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from savepoints.checkpoint.cut import CutFiles
@@ -25,6 +25,8 @@ from savepoints.runtime.archive_of import archives_of
 from savepoints.store import bindings
 from savepoints.store.bindings import CloneOf
 from savepoints.store.root import Store
+
+_UNKNOWN_ALONE = "program, outputs and row counts are unknown"
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,9 @@ def topology(store: Store, query: str | None = None, checkpoint: str | None = No
         )
     generation = store.generations.of_checkpoint(Location.of(checkpoint))
     if generation is None:
-        return of_checkpoint(checkpoint, store.settings)
+        alone = of_checkpoint(checkpoint, store.settings)
+        unknown = f"the store {store.root} does not know this checkpoint: its {_UNKNOWN_ALONE}"
+        return replace(alone, findings=(unknown, *alone.findings[1:]))
     return _of_generation(store, generation)
 
 
@@ -293,9 +297,7 @@ def _output(name: str, uri: str, files: CutFiles, known: _Known) -> OutputPlace:
 
 def _of_store(known: _Known | None, outputs: Sequence[OutputPlace]) -> list[str]:
     if known is None:
-        return [
-            ("without a store, the program, outputs and row counts of this checkpoint are unknown")
-        ]
+        return [f"no store was given: the {_UNKNOWN_ALONE}"]
     query = known.generation.query
     if not outputs:
         return [f"its output tables are unknown: name them in [queries.{query}.outputs]"]

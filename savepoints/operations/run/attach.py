@@ -11,8 +11,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
@@ -33,13 +33,13 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, Savepoint
 from savepoints.observe.outage import Outage
-from savepoints.operations.run import final_savepoint, periodic
+from savepoints.operations.run import ended_jvm, final_savepoint, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.savepoint import create, history
 from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
-from savepoints.spark import classic, listener, table_names
+from savepoints.spark import classic, listener, private_api, table_names
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
@@ -198,26 +198,33 @@ class Attached:
             The savepoint; None when nothing has been committed yet.
 
         Raises:
-            PartlyDoneError: If the batch did not end within the time.
+            PartlyDoneError: If the batch did not end within the time, or the JVM has ended.
             SavepointsError: If no savepoint could be taken; the query is stopped all the same.
         """
-        self._wait_for_batch(wait)
+        with self._refusing_without_jvm():
+            self._wait_for_batch(wait)
         self._stopping = True
         self._ticker.join()
         try:
-            self._query.stop()
-            generation = self._subject.generation
+            with self._refusing_without_jvm():
+                self._query.stop()
+            subject = self._subject
+            generation = subject.generation
             if generation is None:
-                attempt = self._subject.take()
-                if attempt.error is not None and attempt.result == "failed":
-                    raise attempt.error
-                return attempt.savepoint
+                return final_savepoint.first(
+                    subject.store,
+                    subject.name,
+                    subject.checkpoint,
+                    forms=subject.forms,
+                    outputs=subject.outputs,
+                    output_topics=subject.output_topics,
+                )
             return final_savepoint.savepoint(
-                self._subject.store,
+                subject.store,
                 generation,
-                forms=self._subject.forms,
-                outputs=self._subject.outputs,
-                output_topics=self._subject.output_topics,
+                forms=subject.forms,
+                outputs=subject.outputs,
+                output_topics=subject.output_topics,
                 moved=False,
                 progress=silent,
             )
@@ -253,7 +260,7 @@ class Attached:
             )
         if self._subject.newest("commits") < 0:
             _LOG.debug("%s has committed nothing yet: no savepoint", self._subject.name)
-            self._attempts.append(Attempt("skipped"))
+            self._attempts.append(Attempt("skipped", reason="nothing has been committed yet"))
             return
         self._attempts.append(self._subject.take(self._exports))
 
@@ -294,6 +301,21 @@ class Attached:
             self._leases.close()
         # Whoever waits for the query need not wait for rows.
         self._exports.join()
+
+    @contextmanager
+    def _refusing_without_jvm(self) -> Iterator[None]:
+        """Say where the query was left when its JVM does not answer, and give the lease up."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, SavepointsError) or not private_api.has_ended():
+                raise
+            self._ticker.join()
+            self._release()
+            subject = self._subject
+            raise ended_jvm.refusal(
+                subject.store, subject.name, subject.checkpoint, subject.outputs
+            ) from error
 
     def _wait_for_batch(self, wait: timedelta) -> None:
         end = time.monotonic() + wait.total_seconds()

@@ -50,3 +50,32 @@ def savepoint(
     taken = create.execute(plan, store)
     progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
     return taken
+
+
+def first(
+    store: Store,
+    query: str,
+    checkpoint: Location,
+    *,
+    forms: Sequence[Form],
+    outputs: Mapping[str, str],
+    output_topics: Sequence[str] | None,
+) -> Savepoint | None:
+    """Return a savepoint of the newest batch of a checkpoint that has none yet.
+
+    Returns:
+        None when nothing has been committed yet.
+    """
+    try:
+        plan = create.plan(
+            store,
+            query=query,
+            checkpoint=str(checkpoint),
+            forms=forms,
+            outputs=outputs,
+            output_topics=output_topics,
+            kind="final",
+        )
+    except NoCommittedBatchError:
+        return None
+    return create.execute(plan, store)

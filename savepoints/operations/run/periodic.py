@@ -29,6 +29,7 @@ from savepoints.operations.savepoint import create, history
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
+from savepoints.spark import causes
 from savepoints.store.root import Store
 from savepoints.texts import count_text
 
@@ -43,12 +44,14 @@ class Attempt(Result):
         result: `skipped` when another process takes one at this moment, there is nothing yet, or
             the newest batch is saved already.
         savepoint: What was taken.
-        error: Why it was not.
+        error: Why it was not, if that is an error.
+        reason: Why it was not, if that is none: the batch is saved already, or there is none.
     """
 
     result: Literal["done", "skipped", "failed"]
     savepoint: Savepoint | None = None
     error: SavepointsError | None = None
+    reason: str = ""
 
 
 def take(
@@ -88,7 +91,7 @@ def take(
         attempt = Attempt("failed", error=error)
     except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
         _LOG.exception("the savepoint of %s failed; the query continues", query or checkpoint)
-        attempt = Attempt("failed", error=SavepointsError(message_of(error)))
+        attempt = Attempt("failed", error=causes.of(error) or SavepointsError(message_of(error)))
     outage.over()
     if attempt.savepoint is not None:
         if exports is not None and is_exported_later:
@@ -132,8 +135,9 @@ def _take(
     if there is not None and _has_outputs(there, plan):
         _LOG.debug("batch %s of %s is already saved: %s", plan.newest_batch, plan.query, there.id)
         with recording(store, "create", query=plan.query, savepoint=there.id) as noted:
-            noted.note(result="skipped", message=f"batch {plan.newest_batch} is already saved")
-        return Attempt("skipped")
+            reason = f"batch {plan.newest_batch} is already saved"
+            noted.note(result="skipped", message=reason)
+        return Attempt("skipped", reason=reason)
     try:
         taken = create.execute(plan, store, progress=progress)
     except LockedError as error:

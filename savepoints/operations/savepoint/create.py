@@ -56,6 +56,7 @@ from savepoints.operations.savepoint import (
 from savepoints.operations.savepoint import forms as saved_forms
 from savepoints.operations.savepoint.topic_ends import TopicObservation
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.spark import causes
 from savepoints.store import bindings
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
@@ -454,6 +455,8 @@ def _cost(
 def _without_rows(made: Manifest, error: Exception) -> Manifest:
     """Keep a savepoint of which only the rows could not be written."""
     reason = f"{type(error).__name__}: {message_of(error).strip() or 'no message'}".splitlines()[0]
+    if (cause := causes.of(error)) is not None:
+        reason = cause.message
     _LOG.error(
         "could not write the state rows of %s, so it has only the native form: %s; add the rows "
         "with: savepoints export %s",

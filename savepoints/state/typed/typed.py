@@ -32,6 +32,7 @@ from savepoints.checkpoint.logs.offset_log import JOIN_FORMAT_KEY, PARTITIONS_KE
 from savepoints.checkpoint.state import operators
 from savepoints.errors import IncompatibleError, SavepointsError, message_of
 from savepoints.model import Cut
+from savepoints.spark import causes
 from savepoints.state.storage import read as storage_read
 from savepoints.uri import Uri
 
@@ -176,7 +177,8 @@ def read_variable(
 def translated(say: Callable[[Exception], str], hint: str) -> Iterator[None]:
     """Turn whatever Spark raises into our error."""
     try:
-        yield
+        with causes.named():
+            yield
     except SavepointsError:
         raise
     except Exception as error:  # Spark's errors have no common root

@@ -277,7 +277,7 @@ def _not_found(
     name: str, query: str | None, among: int, rolled_back: int = 0
 ) -> SavepointNotFoundError:
     of = f" of query {query}" if query else ""
-    others = f", and {rolled_back} that were rolled back" if rolled_back else ""
+    others = f", and {rolled_back} that were rolled back or replaced" if rolled_back else ""
     return SavepointNotFoundError(
         f"no savepoint{of} is called {name!r}; the store has {among}{of}{others}",
         hint="list the savepoints: savepoints list"

@@ -5,10 +5,13 @@ What was rolled back is not on it, so `latest` never gives back the bug that was
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.model import Generation, Savepoint
+
+# How a savepoint left the line, by the verb that began the next generation.
+_LEFT = {"rollback": "rolled back", "pipeline rollback": "rolled back"}
 
 
 @dataclass(frozen=True)
@@ -72,14 +75,35 @@ def of_query(
     return Line(newest, frozenset(origins))
 
 
-def rolled_back(
-    savepoints: Sequence[Savepoint], generations: Sequence[Generation]
-) -> frozenset[str]:
-    """Return the ids of savepoints of batches that their queries have gone back from."""
-    lines = {
-        query: of_query(query, generations, savepoints)
+def left(savepoints: Sequence[Savepoint], generations: Sequence[Generation]) -> Mapping[str, str]:
+    """Find the savepoints of batches that no longer belong to the present of their queries.
+
+    Returns:
+        By their ids, how that came about: `rolled back`, or `replaced by` a verb like `promote`.
+    """
+    return {
+        one.id: _LEFT.get(verb, f"replaced by {verb}")
         for query in {one.query for one in savepoints}
+        for one, verb in _left_by(query, generations, savepoints)
     }
-    return frozenset(
-        one.id for one in savepoints if one.edit is None and not lines[one.query].has(one)
+
+
+def _left_by(
+    query: str, generations: Sequence[Generation], savepoints: Sequence[Savepoint]
+) -> Iterator[tuple[Savepoint, str]]:
+    """Give a query's savepoints that are off its line, with the verb that led it elsewhere."""
+    mine = sorted(
+        (one for one in generations if one.query == query), key=lambda one: one.generation
     )
+    # As it was with each generation, which began with the verb.
+    lines = [of_query(query, mine[: nth + 1], savepoints) for nth in range(len(mine))]
+    now = of_query(query, mine, savepoints)
+    for one in savepoints:
+        if one.query != query or one.edit is not None or now.has(one):
+            continue
+        verbs = (
+            begun.begun_by
+            for begun, line in zip(mine, lines, strict=True)
+            if begun.generation > one.generation and not line.has(one)
+        )
+        yield one, next(verbs, "rollback")

@@ -181,7 +181,7 @@ def test_of_a_checkpoint_alone_it_says_what_its_files_say(sample: str, on_local:
     assert (found.query_id, found.checkpoint) == (query_id(sample), str(directory))
     assert (found.query, found.generation, found.application) == (None, None, None)
     assert (found.batch_id, found.outputs, found.savepoint_id) == (newest, (), None)
-    assert found.findings[0].startswith("without a store")
+    assert found.findings[0].startswith("no store was given")
     written = datetime.fromtimestamp(commit.stat().st_mtime, timezone.utc)
     assert abs((found.committed_at - written).total_seconds()) < 0.001
     watermark = json.loads(commit.read_text().splitlines()[1])["nextBatchWatermarkMs"]

@@ -102,6 +102,10 @@ def test_a_batch_that_is_saved_already_is_skipped_and_counted(
     again = take(store, live)
 
     assert (first.result, again.result, again.error) == ("done", "skipped", None)
+    assert str(again).splitlines()[1:] == [
+        "  result: skipped",
+        "  reason: batch 3 is already saved",
+    ]
     assert store.catalog.all() == [first.savepoint]
     (record,) = [one for one in caplog.records if "already saved" in one.message]
     assert record.levelname == "DEBUG"

@@ -19,8 +19,10 @@ from tests.samples import BEGINNING, savepoint
 EDIT = Edit("me", "a reason", 0, None, "k = 1", ("v = 0",), None, 1, 0)
 
 
-def generation(number: int, begun_from: str | None = None, *, ended: bool = False) -> Generation:
-    made = Generation("orders", number, f"/ck/{number}", "current", BEGINNING, "run", begun_from)
+def generation(
+    number: int, begun_from: str | None = None, *, ended: bool = False, by: str = "run"
+) -> Generation:
+    made = Generation("orders", number, f"/ck/{number}", "current", BEGINNING, by, begun_from)
     return dataclasses.replace(made, status="ended") if ended else made
 
 
@@ -32,7 +34,7 @@ def of(number: int, *, batch: int, taken: int, edited: bool = False) -> Savepoin
 
 FIRST, BUG = of(1, batch=1, taken=1), of(1, batch=2, taken=2)
 SAFETY = of(1, batch=3, taken=3)
-ROLLED_BACK = [generation(2, FIRST.id), generation(1, ended=True)]
+ROLLED_BACK = [generation(2, FIRST.id, by="rollback"), generation(1, ended=True)]
 
 
 def names(generations: list[Generation], *savepoints: Savepoint) -> list[str]:
@@ -68,7 +70,25 @@ def test_what_was_rolled_back_is_meant_by_its_id_and_said_to_be_there() -> None:
     with pytest.raises(SavepointNotFoundError, match="and 2 that were rolled back") as refused:
         resolve(known, "latest~1", generations=ROLLED_BACK)
     assert "--any-line" in refused.value.hint
-    assert living_line.rolled_back(known, ROLLED_BACK) == {BUG.id, SAFETY.id}
+    left = living_line.left(known, ROLLED_BACK)
+    assert left == {BUG.id: "rolled back", SAFETY.id: "rolled back"}
+
+
+def test_trap_a_promotion_replaces_and_rolls_nothing_back() -> None:
+    """What an earlier rollback had taken away stays rolled back; only the rest was replaced."""
+    fixed = of(2, batch=2, taken=4)
+    forked = dataclasses.replace(of(1, batch=5, taken=5), query="orders_b")
+    promoted = [
+        generation(3, forked.id, by="promote"),
+        *(dataclasses.replace(one, status="ended") for one in ROLLED_BACK),
+    ]
+
+    assert living_line.left([fixed, SAFETY, BUG, FIRST], promoted) == {
+        FIRST.id: "replaced by promote",
+        BUG.id: "rolled back",
+        SAFETY.id: "rolled back",
+        fixed.id: "replaced by promote",
+    }
 
 
 def test_undone_it_lives_again() -> None:
@@ -138,4 +158,4 @@ def test_whatever_was_saved_and_rolled_back(actions: list[int | None]) -> None:
 
     assert names(generations, *saved) == [one.id for one in line]
     gone = {one.id for one in saved} - {one.id for one in line}
-    assert living_line.rolled_back(saved, generations) == gone
+    assert living_line.left(saved, generations).keys() == gone

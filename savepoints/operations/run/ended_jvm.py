@@ -1,0 +1,41 @@
+"""What is saved of a query whose JVM ended before its driver could take a last savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from savepoints.checkpoint import position
+from savepoints.errors import PartlyDoneError
+from savepoints.io import Location
+from savepoints.operations.savepoint import history
+from savepoints.store.root import Store
+
+
+def refusal(
+    store: Store, query: str, checkpoint: Location, outputs: Mapping[str, str]
+) -> PartlyDoneError:
+    """Return the error that names the newest savepoint, and what saves the newest batch."""
+    ended = f"the JVM of this driver has ended, so no last savepoint of {query} was taken"
+    known = history.history(store, query) if store.generations.find_current(query) else []
+    batch = position.read(checkpoint).committed
+    again = "start the driver again: it continues from its checkpoint"
+    alone = "next time, send the signal to the Python process alone"
+    if batch is None:
+        return PartlyDoneError(f"{ended}: nothing was committed", hint=again, query=query)
+    if not known:
+        tables = "".join(f" --table {name}={uri}" for name, uri in outputs.items())
+        return PartlyDoneError(
+            f"{ended}, and there is none; the newest committed batch is {batch}",
+            hint=f"save it: savepoints create --checkpoint {checkpoint} --name {query}{tables} "
+            f"--format native; {alone}",
+            query=query,
+        )
+    newest = known[0]
+    is_saved = newest.cut.batch_id == batch
+    return PartlyDoneError(
+        f"{ended}; the newest savepoint is {newest.id} of batch {newest.cut.batch_id}, the newest "
+        f"committed batch {batch}",
+        hint=again if is_saved else f"save it: savepoints create {query} --format native; {alone}",
+        query=query,
+        savepoint=newest.id,
+    )
