@@ -199,8 +199,8 @@ def _summary(drawn: Sequence[Lane], shown: Sequence[Savepoint], gaps: Sequence[D
     off = sum(one.counts_until is not None for one in drawn)
     return (
         f"{count_text(len(shown), 'savepoint')} in {count_text(len(drawn), 'generation')}; "
-        f"current: {', '.join(current) or 'none'}; {off} with batches that were rolled back; "
-        f"{count_text(len(gaps), 'downtime')}. The table below has the same savepoints."
+        f"current: {', '.join(current) or 'none'}; {off} with batches that were rolled back or "
+        f"replaced; {count_text(len(gaps), 'downtime')}. The table below has the same savepoints."
     )
 
 

@@ -130,6 +130,9 @@ def test_a_generation_that_ends_below_it_is_noticed(driver: Driver, on_ended: st
 
     wait_until(lambda: query.isActive == (on_ended == "detach"), "the query does what was said")
     assert isinstance(attached.attempts[-1].error, NotAlignedError)
+    with pytest.raises(NotAlignedError, match="continues at"):
+        attached.stop()  # As a service does when its query has ended.
+    assert not query.isActive
     assert len(driver.store.catalog.all()) == saved
 
 

@@ -199,6 +199,7 @@ class Attached:
 
         Raises:
             PartlyDoneError: If the batch did not end within the time, or the JVM has ended.
+            NotAlignedError: If a rollback has replaced the checkpoint meanwhile.
             SavepointsError: If no savepoint could be taken; the query is stopped all the same.
         """
         with self._refusing_without_jvm():
@@ -209,6 +210,8 @@ class Attached:
             with self._refusing_without_jvm():
                 self._query.stop()
             subject = self._subject
+            # What is newest of the query is then in another checkpoint, which is not this one's.
+            subject.refuse_ended()
             generation = subject.generation
             if generation is None:
                 return final_savepoint.first(
