@@ -211,7 +211,8 @@ def _small_files(
     if gone := [path for path in small if path not in by_path]:
         raise NoCommittedBatchError(
             f"{checkpoint}: {gone[0]} is missing, so batch {batch} cannot be restored",
-            hint="take the newest batch, or raise spark.sql.streaming.minBatchesToRetain",
+            hint="choose the newest batch; to retain more batches from now on, raise "
+            "spark.sql.streaming.minBatchesToRetain",
             batch_id=batch,
         )
     return tuple(by_path[path] for path in small)

@@ -344,7 +344,7 @@ topics_written = click.option(
     "output_topics",
     metavar="TOPIC",
     multiple=True,
-    help="A Kafka topic that this query, and no other, writes; may be repeated.",
+    help="A Kafka topic that only this query writes to; may be repeated.",
 )
 
 

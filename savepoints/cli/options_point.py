@@ -41,7 +41,9 @@ def to_a_point(function: Function) -> Function:
         help="Use the newest savepoint whose batch was committed at or before this time.",
     )
     @click.option(
-        "--exact", is_flag=True, help="With --at: run the query to the exact offsets of that time."
+        "--exact",
+        is_flag=True,
+        help="With --at: go to exactly that time, not to the last savepoint before it.",
     )
     @click.option(
         "--at-by",

@@ -431,7 +431,7 @@ class Settings(BaseSettings):
         if found is None:
             raise UsageError(
                 f"the query {query} is not in the settings, so {consequence}",
-                hint=f"add a table [queries.{query}] with app, checkpoints and outputs to "
+                hint=f"add a section [queries.{query}] with app, checkpoints and outputs to "
                 f"{self._file}"
                 + (f"; it already has: {', '.join(self.queries)}" if self.queries else ""),
                 query=query,

@@ -98,7 +98,7 @@ def _what(settings: Settings, given: argparse.Namespace) -> Archiving:
             f"the query {given.query!r} is not in the settings",
             hint=f"queries in the settings: {', '.join(settings.queries)}"
             if settings.queries
-            else f"add a table [queries.{given.query}] to the settings",
+            else f"add a section [queries.{given.query}] to the settings",
         )
     application = apps.load(bound.app)
     if given.input not in application.inputs:

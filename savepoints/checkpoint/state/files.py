@@ -233,7 +233,8 @@ def _not_whole(directory: StoreDirectory, version: int, missing: str) -> NoCommi
     return NoCommittedBatchError(
         f"{directory.path}: version {version} is incomplete: {missing} and a newer snapshot "
         "are missing",
-        hint="take the newest batch, or raise spark.sql.streaming.minBatchesToRetain",
+        hint="choose the newest batch; to retain more batches from now on, raise "
+        "spark.sql.streaming.minBatchesToRetain",
         path=directory.path,
         version=version,
     )

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 def command(
     call: Invocation, before: str, after: str, operator: int | None, sample: int, query: str | None
 ) -> int:
-    """Compare two savepoints row by row: cut, offsets, operators and state.
+    """Compare two savepoints: batch, offsets, operators, and the state row by row.
 
     They may belong to different queries. Exit code 3 if they differ, 0 if not. How state is
     stored (partitions, provider, formats) is ignored; settings are shown, but do not count as a
-    difference. Operators with equal content hashes are not read; lists are always read, because
-    their hashes ignore the order.
+    difference. Operators with equal content hashes are skipped, except for list state, whose hashes
+    ignore the order.
 
     \b
     Examples:

@@ -291,7 +291,7 @@ def _unstarted(
         raise NoCommittedBatchError(
             f"{generation.checkpoint} has no committed batch, so the sources of "
             f"{generation.query} are unknown",
-            hint=f"add a table [queries.{generation.query}] to the settings, or run one batch",
+            hint=f"add a section [queries.{generation.query}] to the settings, or run one batch",
             query=generation.query,
         )
     app = apps.load(bound.app)
@@ -417,8 +417,8 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
     if bound is None:
         raise IncompatibleError(
             f"late events were merged into {query} after that position, for example by "
-            f"{found[0].id}, and the inputs that would read them again are unknown",
-            hint=f"add a table [queries.{query}] with app and archives to the settings",
+            f"{found[0].id}, and it is unknown which inputs would read them again",
+            hint=f"add a section [queries.{query}] with app and archives to the settings",
             query=query,
             merges=[one.id for one in found],
         )

@@ -36,7 +36,7 @@ def application_of(
         raise UsageError(
             f"reaching a point between two savepoints means running {query}, which is not in the "
             "settings",
-            hint=f"add a table [queries.{query}] with app, checkpoints and outputs, or choose "
+            hint=f"add a section [queries.{query}] with app, checkpoints and outputs, or choose "
             f"a savepoint: savepoints list --query {query}",
             query=query,
         )

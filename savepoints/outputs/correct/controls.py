@@ -177,7 +177,7 @@ def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) 
     )
     if stray is not None:
         raise IncompatibleError(
-            f"the replay wrote a row of {rows.live.output.uri} with {rows.entity} = "
+            f"the replay wrote a row to {rows.live.output.uri} with {rows.entity} = "
             f"{stray[0]!r}, which is not one of the replayed entities",
             hint="declare the column that holds the entity in the application: Output(…, "
             "entity_key=…)",

@@ -45,8 +45,8 @@ def require_private_api(spark: SparkSession) -> None:
     wanted = private_api.STATE_REWRITER_ARGUMENTS
     if wanted not in arities:
         raise PrivateApiError(
-            f"Spark {spark.version} has no StateRewriter with {wanted} arguments (only with "
-            f"{arities})",
+            f"the constructor of StateRewriter takes {arities} arguments in Spark {spark.version}, "
+            f"not {wanted}",
             hint=_WAY_OUT,
             spark_version=spark.version,
         )
