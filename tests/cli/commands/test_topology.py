@@ -51,6 +51,20 @@ def test_of_a_checkpoint_no_store_and_no_settings_are_needed(
     assert "Rows of operator 0: unknown: no savepoint has counted them." in text.out
 
 
+def test_trap_a_store_that_was_given_is_called_missing(
+    call: Call, on_local: Location, local_store: Store
+) -> None:
+    """It is there, and does not know the checkpoint: as of a restore to another directory."""
+    checkpoint = str(unpack("join_3", on_local / "join"))
+
+    called = call(
+        "topology", "--checkpoint", checkpoint, "--store", str(local_store.root), "-o", "json"
+    )
+
+    (finding, *_) = called.document["topology"]["findings"]
+    assert finding.startswith(f"the store {local_store.root} does not know this checkpoint")
+
+
 def test_of_a_query_name_generation_and_outputs_are_shown(
     call: Call, local_store: Store, on_local: Location
 ) -> None:
