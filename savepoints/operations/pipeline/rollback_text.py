@@ -91,9 +91,10 @@ def _about_topics(found: Pipeline, members: Sequence[PipelineMember]) -> Iterato
             ends = next((one.ends for one in reads if one.topic == topic), None)
             since = "" if ends is None else f" from {rollback_cut.offsets_text(ends)} on"
             readers = [one.reader for one in found.topic_edges if one.topic == topic]
-            who = f"{' and '.join(dict.fromkeys(readers))} skips them; " if readers else ""
+            names = " and ".join(dict.fromkeys(readers))
+            who = f"{names} reads only the new ones; " if readers else ""
             yield (
                 f"topic {topic} keeps the records of {query.name} that are rolled back{since}, and "
-                f"gets those of the same batches again: {who}any other reader sees both, and what "
+                f"gets those of the same batches again: {who}any other reader sees both. What "
                 f"others than {query.name} have written among them is skipped, too"
             )
