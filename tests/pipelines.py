@@ -49,11 +49,11 @@ class Queries:
         self.bind(query, {name: self.uri(name) for name in writes})
         self.store.generations.begin(query, 1, checkpoint, by="run")
 
-    def move(self, query: str, reads: list[str | None]) -> None:
-        """Write the positions of the newest committed batch."""
+    def move(self, query: str, reads: list[str | None], batch: int = BATCH) -> None:
+        """Write the positions of a batch; of the newest committed one, in its place."""
         version, settings, *_ = files_of("two_sources")[f"offsets/{BATCH}"].decode().split("\n")
         lines = [version, settings, *("-" if one is None else one for one in reads)]
-        self.checkpoint(query).put(f"offsets/{BATCH}", "\n".join(lines).encode())
+        self.checkpoint(query).put(f"offsets/{batch}", "\n".join(lines).encode())
 
     def bind(self, query: str, outputs: dict[str, str], archives: str | None = None) -> None:
         """Name the outputs of a query in the settings, and an archive of it."""
