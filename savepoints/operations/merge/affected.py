@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.errors import LateBatchError, NotAlignedError
-from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.operations.merge.live_query import LiveQuery
+from savepoints.operations.merge.workspace import Workspace
 from savepoints.sources.archive import archive, sample_entities
 from savepoints.sources.late import batch
-from savepoints.store import scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,9 +24,10 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Affected:
-    """The new events of a late batch and the entities that they touch; in Parquet files.
+    """The new events of a late batch and the entities that they touch.
 
     Attributes:
+        work: Where they are kept.
         merge_id: The merge's own id, which its events have in the archive.
         late: The events that the query has not seen: columns of `archive.SCHEMA`.
         rows: How many they are; one that is removed and inserted counts once.
@@ -35,15 +35,19 @@ class Affected:
         history: By input, all events of both that the query has seen: columns of `archive.SCHEMA`.
     """
 
-    spark: SparkSession
+    work: Workspace
     live: LiveQuery
     input: str
     merge_id: str
-    place: Location
     late: DataFrame
     rows: int
     controls: DataFrame
     history: Mapping[str, DataFrame]
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the merge."""
+        return self.work.spark
 
     def entity_of(self, output: str) -> str:
         """Return the column of an output with the entity that a row is about."""
@@ -84,28 +88,25 @@ class Affected:
 
 
 def find(
-    spark: SparkSession,
+    work: Workspace,
     live: LiveQuery,
     name: str,
     given: DataFrame,
     *,
     merge_id: str,
     controls: int,
-    place: Location,
 ) -> Affected:
     """Compare a late batch with the events that the query has seen.
 
     Args:
         given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
     """
+    spark = work.spark
     chosen = _controls(spark, live, name, given, controls, merge_id)
-    ours = place / "affected"
-    wanted = scratch.keep(
-        spark, given.select("entity").unionByName(chosen).distinct(), ours / "entities"
-    )
+    both = given.select("entity").unionByName(chosen).distinct()
+    wanted = work.keep(both, "affected/entities")
     history = {
-        each: scratch.keep(
-            spark,
+        each: work.keep(
             live.events(
                 spark,
                 each,
@@ -114,15 +115,15 @@ def find(
                 entities=wanted,
                 merges=live.merge_ids,
             ),
-            ours / "history" / each,
+            f"affected/history/{each}",
         )
         for each in live.inputs.app.inputs
     }
     known = archive.corrected(history[name], live.merge_ids, live.merged_at)
     _require_removable(live, given, known)
-    late = scratch.keep(spark, _new(given, known), ours / "late")
+    late = work.keep(_new(given, known), "affected/late")
     rows = late.select("event_id", "entity").distinct().count()
-    return Affected(spark, live, name, merge_id, place, late, rows, chosen, history)
+    return Affected(work, live, name, merge_id, late, rows, chosen, history)
 
 
 def _controls(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.errors import IncompatibleError, NotAlignedError, OutputVersionGoneError
-from savepoints.io import Location, in_parallel
+from savepoints.io import in_parallel
 from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
 from savepoints.operations.merge.affected import Affected
 from savepoints.operations.merge.live_query import LiveQuery
@@ -22,7 +22,6 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.late import affected_entities
 from savepoints.sources.late.affected_entities import BaseState
-from savepoints.store import scratch
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.tables.merge_ledger import MergePolicy
@@ -129,11 +128,14 @@ def keep_arrived(
     assignment: Assignment,
     since: KafkaOffsets,
     until: KafkaOffsets,
-    place: Location,
+    directory: str,
     *,
     of_all: bool = False,
 ) -> dict[str, DataFrame]:
     """Read what has arrived of the replayed entities, or of all, since the batch was looked at.
+
+    Args:
+        directory: Where it is kept, of the merge's workspace.
 
     Returns:
         By input: columns of `archive.SCHEMA`.
@@ -142,10 +144,11 @@ def keep_arrived(
         NotAlignedError: If one of the late events has come by itself: it would count twice.
     """
     whose = None if of_all else assignment.replayed.select("entity")
-    spark, live = assignment.spark, assignment.live
+    work, live = assignment.affected.work, assignment.live
     found = {
-        name: scratch.keep(
-            spark, live.events(spark, name, since=since, until=until, entities=whose), place / name
+        name: work.keep(
+            live.events(work.spark, name, since=since, until=until, entities=whose),
+            f"{directory}/{name}",
         )
         for name in live.inputs.app.inputs
     }
@@ -168,39 +171,35 @@ def count_active_controls(assignment: Assignment) -> int:
 
 
 def _to_savepoints(affected: Affected) -> Assignment:
-    live, spark = affected.live, affected.spark
+    live, work = affected.live, affected.work
     candidates = _candidates(live)
-    ours = affected.place / "assigned"
-    touched, counts = _assigned(affected, candidates, ours / "candidates")
+    touched, counts = _assigned(affected, candidates, "assigned/candidates")
     if len(counts) > affected_entities.MOST_BASES:
         candidates = affected_entities.kept(counts, candidates)
-        touched, counts = _assigned(affected, candidates, ours / "bases")
+        touched, counts = _assigned(affected, candidates, "assigned/bases")
     live.require_replayable(counts.get(len(candidates) - 1, 0))
     used = {}
     for number, count in counts.items():
         base = candidates[number]
         found = None if base.savepoint_id is None else live.store.catalog.find(base.savepoint_id)
         used[number] = Used(base, found, count)
-    replayed = scratch.keep(
-        spark,
+    replayed = work.keep(
         touched.selectExpr("entity", "base", "false as control").unionByName(
             _spread(affected, list(used))
         ),
-        ours / "replayed",
+        "assigned/replayed",
     )
     bases = {number: one.base for number, one in used.items()}
     entities = replayed.select("entity", "base")
     pending = {
-        name: scratch.keep(
-            spark, affected_entities.after(rows, entities, bases), ours / "pending" / name
-        )
+        name: work.keep(affected_entities.after(rows, entities, bases), f"assigned/pending/{name}")
         for name, rows in affected.with_late(affected.history).items()
     }
     return Assignment(affected, used, replayed, replayed.where("control").count(), pending)
 
 
 def _assigned(
-    affected: Affected, bases: Sequence[BaseState], place: Location
+    affected: Affected, bases: Sequence[BaseState], name: str
 ) -> tuple[DataFrame, dict[int, int]]:
     """Return the entities of the late events with their bases, and how many each base has."""
     frames = [
@@ -208,9 +207,7 @@ def _assigned(
         for one in affected.history.values()
     ]
     merged = reduce(lambda one, more: one.unionByName(more), frames)
-    entities = scratch.keep(
-        affected.spark, affected_entities.assigned(affected.late, merged, bases), place
-    )
+    entities = affected.work.keep(affected_entities.assigned(affected.late, merged, bases), name)
     rows = entities.groupBy("base").count().collect()
     counts = {int(row["base"]): int(row["count"]) for row in rows}
     return entities, dict(sorted(counts.items()))

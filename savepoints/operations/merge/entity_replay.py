@@ -181,9 +181,12 @@ class MergeReplay(ShadowReplay):
         self, since: KafkaOffsets, until: KafkaOffsets, batch: int
     ) -> dict[str, DataFrame]:
         """Keep what the query has read of the replayed entities, up to a batch of it."""
-        place = self.directory / "arrived" / str(batch)
         return assigned.keep_arrived(
-            self.assignment, since, until, place, of_all=self.strategy is None
+            self.assignment,
+            since,
+            until,
+            f"{self.name}/arrived/{batch}",
+            of_all=self.strategy is None,
         )
 
     def _clock(self, until: KafkaOffsets) -> datetime | None:

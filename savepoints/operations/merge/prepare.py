@@ -30,6 +30,7 @@ from savepoints.operations.merge.plan import (
     MergePlan,
     MergingPlan,
 )
+from savepoints.operations.merge.workspace import FEW_ROWS, Workspace
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import forms
 from savepoints.outputs.delta import batch_version
@@ -164,13 +165,16 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
         if plan.merged_by is None and late.rows:
             progress("finding the affected entities")
             found = affected.find(
-                session_for(whole, None) if _is_large(asked, late) else few,
+                Workspace(
+                    session_for(whole, None) if _is_large(asked, late) else few,
+                    place,
+                    few=late.rows <= FEW_ROWS and asked.policy != "replay-all",
+                ),
                 live_query,
                 name,
                 _events(late, asked, operation_id),
                 merge_id=operation_id,
                 controls=_controls(asked, settings),
-                place=place,
             )
             plan = replace(plan, rows=found.rows, known=max(0, plan.known - found.rows))
             if found.rows:

@@ -44,11 +44,11 @@ class ShadowReplay(ABC):
         """Bind the application to the scratch directory."""
         self.files: CutFiles = read_cut(self.cut)
         policy = self.policy_without_strategy
-        self.directory = self.place / scratch.replay_directory(policy, self.strategy)
+        self.name = scratch.replay_directory(policy, self.strategy)
         self.replay = Replay(
             self.assignment.spark,
             self.assignment.live.inputs.app,
-            self.directory,
+            self.place / self.name,
             Live(self.cut, self.files),
             self._partitions,
         )
