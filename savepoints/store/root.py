@@ -141,6 +141,10 @@ class Store:
         """
         return replace(self, tables=self.tables.snapshot())
 
+    def reopened(self: _S) -> _S:  # noqa: PYI019
+        """Return the same store with no table open, for verbs that look for damage in the files."""
+        return replace(self, tables=OpenTables())
+
     @property
     def catalog(self) -> Catalog:
         """Which savepoints exist."""

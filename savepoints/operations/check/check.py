@@ -43,6 +43,7 @@ def check(store: Store, *, progress: Progress = silent) -> Health:
         SavepointsError: If the store does not answer.
     """
     begun = time.monotonic()
+    store = store.reopened()
     progress(f"trying the permissions in {store.root}")
     seen = access.check_access(store.root)
     progress("comparing the catalog with the savepoints")

@@ -180,7 +180,7 @@ def described(store: Store, row: Savepoint | None, found: Directory) -> tuple[Sa
 
 def _look(store: Store) -> _Found:
     try:
-        rows: list[Savepoint] | None = store.catalog.all()
+        rows: list[Savepoint] | None = store.reopened().catalog.all()
     except VerificationError:
         rows = None
     if rows is not None and not all(is_id(one.id) for one in rows):
