@@ -57,6 +57,11 @@ class Lake:
         CURRENT.append(self)
 
     @property
+    def ahead(self) -> list[str]:
+        """The queries that run while their readers are behind: all but the last."""
+        return [*self.shape][:-1]
+
+    @property
     def incoming(self) -> Path:
         return Path(str(self.place / "incoming"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -14,9 +14,15 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations import unfinished
 from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
-from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
 from savepoints.operations.rollback import last_operation, rollback
 from savepoints.store.locks import journal
+from tests.fidelity.bug_story import (
+    after_the_bug,
+    before_the_bug,
+    rolled_back,
+    the_bug,
+    without_the_bug,
+)
 from tests.fidelity.lake import SHAPES, Lake
 
 if TYPE_CHECKING:
@@ -32,52 +38,6 @@ def lakes(spark: SparkSession, place: Path, shape: str) -> tuple[Lake, Lake]:
         there = Location.of(str(place)) / name
         made.append(Lake(spark, there, Store.at(str(there / "store")).make(), SHAPES[shape]))
     return made[1], made[0]
-
-
-def rolled_back(lake: Lake, query: str, point: str, **options: Any) -> PipelineRolledBack:
-    plan = rollback_plan.plan(
-        lake.store,
-        query,
-        point,
-        writers={name: f"tests.fidelity.lake:write_{name}" for name in lake.shape},
-        checkpoints=str(lake.place / "checkpoints"),
-        stopped=True,
-        **options,
-    )
-    done = pipeline_rollback.execute(plan, lake.store)
-    lake.follow()
-    return done
-
-
-def before_the_bug(lake: Lake, *, behind: bool) -> None:
-    """Run for a while; at the end the last readers are behind or not."""
-    lake.give(1, 2, 3, 4, 12)
-    lake.run()
-    if behind:
-        *writers, _ = lake.shape
-        lake.give(14, 9)
-        lake.give(16, 11)
-        lake.run(*writers)
-
-
-def the_bug(lake: Lake) -> None:
-    lake.has_bug = True
-    lake.give(20, 21, 22)
-    lake.run()
-
-
-def after_the_bug(lake: Lake) -> None:
-    lake.has_bug = False
-    lake.run()
-    lake.give(30, 31, 32, 33)
-    lake.run()
-
-
-def without_the_bug(lake: Lake, *, behind: bool) -> dict[str, Any]:
-    before_the_bug(lake, behind=behind)
-    lake.give(20, 21, 22)
-    after_the_bug(lake)
-    return lake.tables()
 
 
 @pytest.mark.parametrize(

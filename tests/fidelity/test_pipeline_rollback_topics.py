@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +12,16 @@ from savepoints.errors import NotAlignedError, SourceDataGoneError
 from savepoints.local import LocalWorld
 from savepoints.operations import unfinished
 from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
-from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
 from savepoints.operations.rollback import last_operation
 from savepoints.store.locks import journal
 from tests.e2e.marks import NIGHTLY
+from tests.fidelity.bug_story import (
+    after_the_bug,
+    before_the_bug,
+    rolled_back,
+    the_bug,
+    without_the_bug,
+)
 from tests.fidelity.topic_lake import SHAPES, TopicLake
 from tests.sources.broker import Broker
 
@@ -35,51 +41,6 @@ def lakes(
         TopicLake.make(spark, place / name, broker, builds, *topics) for name in ("twin", "lake")
     )
     return lake, twin
-
-
-def rolled_back(lake: TopicLake, query: str, point: str, **options: Any) -> PipelineRolledBack:
-    plan = rollback_plan.plan(
-        lake.store,
-        query,
-        point,
-        writers={name: f"tests.fidelity.lake:write_{name}" for name in lake.shape},
-        checkpoints=str(lake.place / "checkpoints"),
-        stopped=True,
-        **options,
-    )
-    done = pipeline_rollback.execute(plan, lake.store)
-    lake.follow()
-    return done
-
-
-def before_the_bug(lake: TopicLake, *, behind: bool) -> None:
-    """Run for a while; at the end those that do not write topics are behind or not."""
-    lake.give(1, 2, 3, 4, 12)
-    lake.run()
-    if behind:
-        lake.give(14, 9)
-        lake.give(16, 11)
-        lake.run("bronze", "silver")
-
-
-def the_bug(lake: TopicLake) -> None:
-    lake.has_bug = True
-    lake.give(20, 21, 22)
-    lake.run()
-
-
-def after_the_bug(lake: TopicLake) -> None:
-    lake.has_bug = False
-    lake.run()
-    lake.give(30, 31, 32, 33)
-    lake.run()
-
-
-def without_the_bug(lake: TopicLake, *, behind: bool) -> dict[str, Any]:
-    before_the_bug(lake, behind=behind)
-    lake.give(20, 21, 22)
-    after_the_bug(lake)
-    return lake.tables()
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,11 @@ class TopicLake(Lake):
     broker: Broker = field(kw_only=True)
     topics: Mapping[str, str] = field(kw_only=True)
 
+    @property
+    def ahead(self) -> list[str]:
+        """Those that write the first table and a topic."""
+        return ["bronze", "silver"]
+
     @classmethod
     def make(
         cls,
