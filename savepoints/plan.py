@@ -46,6 +46,11 @@ class Plan:
     steps: tuple[Step, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def idle(self) -> str:
+        """Why there is nothing to do; empty when there is something, or steps and notes say it."""
+        return ""
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         return dict(to_json(self))
@@ -55,13 +60,17 @@ class Plan:
         of = f" {self.query}" if self.query else ""
         steps = [f"  {number}. {step.what}" for number, step in enumerate(self.steps, 1)]
         return "\n".join(
-            [f"{self.verb}{of}:", *steps, *(f"  note: {one}" for one in self.warnings)]
+            [
+                f"{self.verb}{of}: {self.idle}".rstrip(),
+                *steps,
+                *(f"  note: {one}" for one in self.warnings),
+            ]
         )
 
     def _repr_html_(self) -> str:
         """Return it as a notebook shows it: a table of the steps, then notes."""
         return notebook.table(
-            f"{self.verb} {self.query}".rstrip(),
+            f"{self.verb} {self.query}".rstrip() + (f": {self.idle}" if self.idle else ""),
             ((number, step.what) for number, step in enumerate(self.steps, 1)),
             notes=self.warnings,
         )

@@ -137,7 +137,8 @@ class Terminal:
     def plan(self, plan: Plan) -> None:
         """Show the plan of a verb before it asks or acts."""
         of = f" {_message(plan.query)}" if plan.query else ""
-        self.err.print(f"[bold]{plan.verb}[/bold]{of}:")
+        idle = f" {_message(plan.idle)}" if plan.idle else ""
+        self.err.print(f"[bold]{plan.verb}[/bold]{of}:{idle}", highlight=False, soft_wrap=True)
         for number, step in enumerate(plan.steps, 1):
             self._item(f"  {number}. ", step.what)
         for warning in plan.warnings:

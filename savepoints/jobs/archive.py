@@ -110,8 +110,8 @@ def _what(settings: Settings, given: argparse.Namespace) -> Archiving:
     if uri is None:
         raise UsageError(
             f"the input {given.input} of {given.query} has no archive",
-            hint=f"set one in the settings: [queries.{given.query}.archives] {given.input} = "
-            '"s3://…"',
+            hint=f"add a section [queries.{given.query}.archives] to the settings, and in it "
+            f'{given.input} = "s3://…"',
         )
     inputs = Inputs(application, bound, settings.kafka)
     return Archiving(

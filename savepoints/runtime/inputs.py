@@ -64,8 +64,8 @@ class Inputs:
             raise UsageError(
                 f"the input {name} of {self.app.name} has no archive; one is needed to keep "
                 "merged events for later replays",
-                hint=f'set a table for it: [queries.{self.app.name}.archives] {name} = "s3://…"; '
-                "it may be empty as long as Kafka has all events",
+                hint=f"add a section [queries.{self.app.name}.archives] to the settings, and in it "
+                f'{name} = "s3://…"; it may be empty as long as Kafka has all events',
                 query=self.app.name,
                 input=name,
             )
@@ -149,8 +149,8 @@ class Inputs:
             raise NotFoundError(
                 f"the events of the merge {one.id}, which are in the state of {query}, are not "
                 f"in {where}",
-                hint=f"set the archive that has them: [queries.{query}.archives] {one.input}; or "
-                f"roll back to before the merge first: savepoints list --query {query}",
+                hint=f"set {one.input} in [queries.{query}.archives] to the archive that has "
+                f"them; or roll back to before the merge first: savepoints list --query {query}",
                 merge=one.id,
             )
 

@@ -152,18 +152,17 @@ class MergePlan(Plan, MergeCounts):
         """Return what its time depends on, when it is replayed in some way."""
         return Size(self.policy, way, self.rows, self.events, self.batches)
 
-    def __str__(self) -> str:
-        """Return it as the command line shows it; without steps it says why there are none."""
-        said = super().__str__()
+    @property
+    def idle(self) -> str:
+        """Why nothing is merged; empty when something is."""
         if not self.has_nothing_to_do:
-            return said
-        first, _, notes = said.partition("\n")
+            return ""
         why = {0: "the batch has no events", 1: "its 1 event is known"}.get(
             self.known, f"all {self.known:,} events are known"
         )
         if self.merged_by is not None:
             why += f", from the merge {self.merged_by}"
-        return "\n".join([f"{first} nothing to merge: {why}", *([notes] if notes else [])])
+        return f"nothing to merge: {why}"
 
     @property
     def has_nothing_to_do(self) -> bool:

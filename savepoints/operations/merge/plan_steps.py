@@ -121,7 +121,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
         else "in a few large batches"
     )
     begins = ", ".join(
-        f"{one.entities} from {one.savepoint.id if one.savepoint else 'nothing'}"
+        f"{one.entities} from {one.savepoint.id if one.savepoint else 'their first event'}"
         for one in used.values()
     )
     then = "refuse if any differs"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from savepoints.cli.output import Terminal
 from savepoints.operations.merge.plan import MergePlan
 from savepoints.plan import Step
 
@@ -31,6 +32,14 @@ def test_with_nothing_to_do_it_says_why(fields: dict[str, Any], said: str) -> No
     assert str(plan(**fields)) == f"merge totals: nothing to merge: {said}"
     noted = plan(**fields, warnings=("one row was set aside",))
     assert str(noted) == f"merge totals: nothing to merge: {said}\n  note: one row was set aside"
+
+
+def test_the_command_line_shows_the_plan_as_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    step = Step("replay", "replay 2 events")
+    for one in (plan(known=3, warnings=("one row was set aside",)), plan(rows=2, steps=(step,))):
+        Terminal().plan(one)
+
+        assert capsys.readouterr().err.rstrip() == str(one)
 
 
 def test_with_something_to_do_it_lists_the_steps() -> None:
