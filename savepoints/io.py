@@ -218,12 +218,12 @@ class Location:
     def list(self, prefix: str = "", *, after: str = "") -> list[ObjectInfo]:
         """List all files below a directory, sorted by path, without directory markers.
 
+        S3A leaves zero-byte objects where it made directories; nothing that Spark, Delta or this
+        library writes is empty.
+
         Args:
             prefix: The directory.
             after: Only those whose path comes after this one in the order of bytes.
-
-        S3A leaves zero-byte objects where it made directories; nothing that Spark, Delta or this
-        library writes is empty.
         """
         root = f"{self.uri.path}/" if self.uri.path else ""
         found = []

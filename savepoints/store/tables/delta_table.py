@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -184,12 +184,15 @@ class StoreTable:
         import pyarrow as pa
         from deltalake import DeltaTable
 
-        return DeltaTable.create(
+        options = storage_options(self.location.uri)
+        table = DeltaTable.create(
             str(self.location),
             self.schema.append(pa.field(_CHECKSUM, pa.string())),
             mode="ignore",
-            storage_options=storage_options(self.location.uri),
+            storage_options=options,
         )
+        self.tables.keep(self.location, table, options)
+        return table
 
     def _compact(self, table: DeltaTable) -> None:
         """Write many small files as one, so that reading stays fast; without it nothing is lost.
@@ -223,7 +226,7 @@ class StoreTable:
         except (DeltaError, OSError) as error:
             raise self._damaged(error) from None
 
-    def _open_from_beginning(self) -> DeltaTable | None:
+    def _open_from_beginning(self, options: Mapping[str, str]) -> DeltaTable | None:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -231,9 +234,7 @@ class StoreTable:
         # another process may have made it since it was not found.
         for _ in range(2):
             try:
-                return DeltaTable(
-                    str(self.location), storage_options=storage_options(self.location.uri)
-                )
+                return DeltaTable(str(self.location), storage_options=dict(options))
             except TableNotFoundError:
                 if not self.location.list("_delta_log"):
                     return None

@@ -95,12 +95,14 @@ def _left_by(
     mine = sorted(
         (one for one in generations if one.query == query), key=lambda one: one.generation
     )
+    now = of_query(query, mine, savepoints)
+    gone = [one for one in savepoints if one.query == query and one.edit is None]
+    gone = [one for one in gone if not now.has(one)]
+    if not gone:
+        return
     # As it was with each generation, which began with the verb.
     lines = [of_query(query, mine[: nth + 1], savepoints) for nth in range(len(mine))]
-    now = of_query(query, mine, savepoints)
-    for one in savepoints:
-        if one.query != query or one.edit is not None or now.has(one):
-            continue
+    for one in gone:
         verbs = (
             begun.begun_by
             for begun, line in zip(mine, lines, strict=True)

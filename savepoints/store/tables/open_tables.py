@@ -3,18 +3,19 @@
 Opening a table anew reads its whole log, and reading it all its files; where nobody has written in
 between, one listing tells so. A table that was made anew meanwhile, such as by `check
 --rebuild-catalog` in another process, is not taken for the one that is open: its newest commit
-must still be there, with the same entity tag.
+must still be there, with the same entity tag. With other credentials a table is opened again, too:
+deltalake keeps those that it was given, which expire while a query runs.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from savepoints.io import Location
+from savepoints.io import Location, storage_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,11 +26,16 @@ Rows = list[dict[str, Any]]
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json", re.ASCII)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Held:
-    """A table at a version, whose commit has this tag, and its rows if they were read."""
+    """A table with the options it was opened with, at a version, whose commit has this tag.
+
+    Attributes:
+        rows: Its rows, if they were read.
+    """
 
     table: DeltaTable
+    options: Mapping[str, str]
     version: int
     etag: str
     rows: pa.Table | None = None
@@ -52,26 +58,32 @@ class OpenTables:
         return rows()
 
     def newest(
-        self, location: Location, opened: Callable[[], DeltaTable | None]
+        self, location: Location, opened: Callable[[Mapping[str, str]], DeltaTable | None]
     ) -> DeltaTable | None:
         """Return a table at its newest version; None where there is none.
 
         Args:
-            opened: Opens it from the beginning.
+            opened: Opens it from the beginning, with the options that deltalake is to use.
         """
         held = self._held.pop(str(location), None)
-        if held is not None:
+        options = storage_options(location.uri)
+        if held is not None and held.options == options:
             commits = _commits_from(location, held.version)
             if commits.get(held.version) == held.etag:
-                if len(commits) > 1:
+                if len(commits) == 1:
+                    self._held[str(location)] = held
+                else:
                     held.table.update_incremental()
-                self._hold(location, held, commits)
+                    self._hold(location, held.table, options, commits)
                 return held.table
-        table = opened()
+        table = opened(options)
         if table is not None:
-            version = int(table.version())
-            self._hold(location, _Held(table, -1, ""), _commits_from(location, version))
+            self.keep(location, table, options)
         return table
+
+    def keep(self, location: Location, table: DeltaTable, options: Mapping[str, str]) -> None:
+        """Read on from a table that was opened, or made, with these options."""
+        self._hold(location, table, options, _commits_from(location, int(table.version())))
 
     def forget(self, location: Location) -> None:
         """Open a table from its beginning the next time."""
@@ -79,30 +91,38 @@ class OpenTables:
 
     def committed(self, location: Location, table: DeltaTable, etag: str | None) -> None:
         """Go on from a commit of one's own, of which None says that its tag is not known."""
-        self._held.pop(str(location), None)
-        if etag is not None:
-            self._held[str(location)] = _Held(table, int(table.version()), etag)
+        held = self._held.pop(str(location), None)
+        if held is not None and held.table is table and etag is not None:
+            version = int(table.version())
+            self._held[str(location)] = replace(held, version=version, etag=etag, rows=None)
 
     def rows(self, location: Location, table: DeltaTable, read: Callable[[], pa.Table]) -> pa.Table:
         """Return all rows of a table, read once for each version of it."""
         held = self._held.get(str(location))
         if held is None or held.table is not table:
             return read()
-        if held.rows is None:
-            held.rows = read()
-        return held.rows
+        if held.rows is not None:
+            return held.rows
+        rows = read()
+        self._held[str(location)] = replace(held, rows=rows)
+        return rows
 
     @property
     def _held(self) -> dict[str, _Held]:
         found: dict[str, _Held] = self._local.__dict__.setdefault("held", {})
         return found
 
-    def _hold(self, location: Location, before: _Held, commits: dict[int, str]) -> None:
+    def _hold(
+        self,
+        location: Location,
+        table: DeltaTable,
+        options: Mapping[str, str],
+        commits: Mapping[int, str],
+    ) -> None:
         """Keep a table that is open, unless it is newer than the commits that were listed."""
-        version = int(before.table.version())
+        version = int(table.version())
         if version in commits:
-            rows = before.rows if version == before.version else None
-            self._held[str(location)] = _Held(before.table, version, commits[version], rows)
+            self._held[str(location)] = _Held(table, options, version, commits[version])
 
 
 class _Snapshot(OpenTables):

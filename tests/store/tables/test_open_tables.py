@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -93,13 +94,34 @@ def test_a_snapshot_stays_as_it_was_but_for_what_is_written_through_it(table: St
     assert ids(seen) == ids(table) == ["a", "b", "c"]
 
 
+def test_trap_credentials_change_while_a_query_runs(
+    on_s3: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a role expire after an hour, and deltalake keeps what it was given."""
+    table = StoreTable(on_s3 / "table", SCHEMA)
+    table.append([{"id": "a"}])
+    opened: list[Mapping[str, str]] = []
+
+    def look() -> None:
+        table.tables.newest(table.location, opened.append)
+
+    assert ids(table) == ["a"]
+    look()
+    assert opened == []
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-next-hour")
+    look()
+
+    assert "of-the-next-hour" in opened[0].values()
+
+
 def test_each_thread_opens_its_own(table: StoreTable) -> None:
     table.append([{"id": "a"}])
-    here = table.tables.newest(table.location, lambda: None)
+    here = table.tables.newest(table.location, lambda _: None)
     found: list[object] = []
 
     thread = threading.Thread(
-        target=lambda: found.append(table.tables.newest(table.location, lambda: None))
+        target=lambda: found.append(table.tables.newest(table.location, lambda _: None))
     )
     thread.start()
     thread.join()
