@@ -431,6 +431,10 @@ class Generation(Result):
     restore_seconds: float | None = None
     restored_bytes: int | None = None
 
+    def went_on_after(self, savepoint: Savepoint) -> bool:
+        """Return True if it began after a savepoint was taken, and not with nothing."""
+        return self.begun_from is not None and self.begun_at > savepoint.created_at
+
     @property
     def is_promoted(self) -> bool:
         """Whether a fork took over in it, alone or with others."""

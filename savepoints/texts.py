@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
+
+
+def offsets_text(offsets: Sequence[int]) -> str:
+    """Return offsets by partition: `0:12 1:7`."""
+    return " ".join(f"{part}:{offset}" for part, offset in enumerate(offsets))
 
 
 def count_text(count: int, noun: str) -> str:

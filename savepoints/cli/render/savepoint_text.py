@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from savepoints.cli.output import Terminal
 from savepoints.cli.render import position_text
 from savepoints.model import Cost, Edit, OperatorState, OutputTopic, OutputVersion, Savepoint
-from savepoints.texts import bytes_text, count_text, moment_text, or_dash, watermark_text
+from savepoints.texts import (
+    bytes_text,
+    count_text,
+    moment_text,
+    offsets_text,
+    or_dash,
+    watermark_text,
+)
 
 if TYPE_CHECKING:
     from savepoints.operations.inspect.availability import Availability
@@ -84,8 +91,8 @@ def _held(topic: OutputTopic) -> str:
     """Say how much of a topic belongs to a savepoint."""
     if topic.ends is None:
         return "unknown how much of it belongs to the savepoint"
-    ends = " ".join(f"{part}:{end}" for part, end in enumerate(topic.ends))
-    return f"what is before offsets {ends}{'' if topic.is_exact else ', and perhaps more'}"
+    more = "" if topic.is_exact else ", and perhaps more"
+    return f"what is before offsets {offsets_text(topic.ends)}{more}"
 
 
 def _show_operators(output: Terminal, operators: tuple[OperatorState, ...]) -> None:

@@ -112,8 +112,8 @@ def skip_rewinds(
     checkpoint: Location,
     reads: Sequence[TableRead],
     made: Mapping[str, int],
-    topic_reads: Sequence[TopicRead] = (),
-    ended: Mapping[str, Sequence[int]] | None = None,
+    topic_reads: Sequence[TopicRead],
+    ended: Mapping[str, Sequence[int]],
 ) -> None:
     """Set a reader that is at the cut behind what was taken back.
 
@@ -129,7 +129,7 @@ def skip_rewinds(
     for one in topic_reads:
         # A source may read several topics.
         at = going_on.get(one.source, now[one.source])
-        going_on[one.source] = one.past(str(at), (ended or {})[one.topic])
+        going_on[one.source] = one.past(str(at), ended[one.topic])
     go_on_at(checkpoint, going_on)
 
 

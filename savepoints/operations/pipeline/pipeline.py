@@ -62,8 +62,9 @@ def pipeline(store: Store, query: str) -> Pipeline:
     # Positions before tables, which only grow: so no reader is ahead of its table.
     looked = in_parallel(_look_at, current)
     outputs = {one.query: _output_uris(store, one.query, settings) for one in current}
-    topics = {one.query: history.output_topics(store, one.query, settings) for one in current}
-    recorded = _Recorded.of(store.catalog.all())
+    known = store.catalog.all()
+    topics = {one.query: history.output_topics(known, one.query, settings) for one in current}
+    recorded = _Recorded.of(known)
     written = sorted({uri for uris in outputs.values() for uri in uris.values()})
     places = _open({*written, *_archives(settings)}, recorded)
     places |= _open(_recorded_places(looked, places, recorded), recorded)

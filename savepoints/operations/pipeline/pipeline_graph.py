@@ -247,7 +247,6 @@ def graph(
         (
             *_cycles(inside),
             *_shared(queries, shown),
-            *_shared_topics(queries, shown),
             *_about_tables(mine, queries, tables, recorded),
             *_without_outputs(queries, mine, shown),
             *findings,
@@ -361,29 +360,18 @@ def _cycles(inside: arcs.Arcs) -> list[PipelineFinding]:
 
 
 def _shared(queries: Sequence[PipelineQuery], shown: frozenset[str]) -> list[PipelineFinding]:
+    written: tuple[tuple[FindingKind, str, str, Mapping[str, Sequence[str]]], ...] = (
+        ("shared_table", "table", "versions do not show whose rows", _writers(queries)),
+        ("shared_topic", "topic", "offsets do not show whose records", _topic_writers(queries)),
+    )
     return [
         PipelineFinding(
-            "shared_table",
+            kind,
             tuple(names),
-            f"{_listed(names)} write the same table {uri}: its versions do not show whose rows "
-            "a reader has read",
+            f"{_listed(names)} write the same {what} {name}: its {hidden} a reader has read",
         )
-        for uri, names in _writers(queries).items()
-        if len(names) > 1 and shown & {*names}
-    ]
-
-
-def _shared_topics(
-    queries: Sequence[PipelineQuery], shown: frozenset[str]
-) -> list[PipelineFinding]:
-    return [
-        PipelineFinding(
-            "shared_topic",
-            tuple(names),
-            f"{_listed(names)} write the same topic {topic}: its offsets do not show whose records "
-            "a reader has read",
-        )
-        for topic, names in _topic_writers(queries).items()
+        for kind, what, hidden, writers in written
+        for name, names in writers.items()
         if len(names) > 1 and shown & {*names}
     ]
 

@@ -211,8 +211,7 @@ def _topics_ended(
             continue
         log = part_of(one.query)
         if not log.is_done("topics_ended"):
-            now = topic_reads.ended((read.topic for read in mine), store.settings.kafka)
-            topic_reads.refuse_changed(mine, now)
+            now = topic_reads.ends_now(mine, store.settings.kafka)
             log.record("topics_ended", ends={topic: one.ends for topic, one in now.items()})
         found |= log.operation.done["topics_ended"]["ends"]
     return found

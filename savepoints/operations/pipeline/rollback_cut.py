@@ -18,6 +18,7 @@ from savepoints.operations.savepoint.history import history
 from savepoints.runtime import table_ends
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
+from savepoints.texts import offsets_text
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,8 @@ def described(cut: MemberCut) -> Iterator[str]:
     for topic in cut.topic_reads:
         what = f"{topic.writer}'s topic {topic.topic}"
         if topic.behind:
-            yield f"read {what} up to {offsets_text(topic.ends)}"
+            yield f"read {what} up to offsets {offsets_text(topic.ends)}"
         yield f"continue at the end of {what}, after what is rolled back"
-
-
-def offsets_text(ends: Sequence[int]) -> str:
-    """Say offsets by partition: `offsets 0:12 1:7`."""
-    return "offsets " + " ".join(f"{part}:{end}" for part, end in enumerate(ends))
 
 
 def _next(read: TableRead) -> str:

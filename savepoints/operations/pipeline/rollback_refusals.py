@@ -60,8 +60,7 @@ def refuse_changed_topics(members: Sequence[PipelineMember], kafka: KafkaSetting
         EnvironmentUnfitError: If Kafka does not answer.
     """
     reads = [read for one in members for read in one.topic_reads]
-    if reads:
-        topic_reads.refuse_changed(reads, topic_reads.ended((one.topic for one in reads), kafka))
+    topic_reads.ends_now(reads, kafka)
 
 
 def _left(member: PipelineMember) -> str:

@@ -11,6 +11,7 @@ from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_cut import MemberCut
 from savepoints.outputs.rewind import plan_text
 from savepoints.plan import Step
+from savepoints.texts import offsets_text
 
 # What such queries read is not known.
 _MAY_READ: frozenset[FindingKind] = frozenset({"unreadable_checkpoint", "no_batch", "no_position"})
@@ -89,7 +90,7 @@ def _about_topics(found: Pipeline, members: Sequence[PipelineMember]) -> Iterato
     for query in found.queries:
         for topic in query.output_topics if query.name in inside else ():
             ends = next((one.ends for one in reads if one.topic == topic), None)
-            since = "" if ends is None else f" from {rollback_cut.offsets_text(ends)} on"
+            since = "" if ends is None else f" from offsets {offsets_text(ends)} on"
             readers = [one.reader for one in found.topic_edges if one.topic == topic]
             names = " and ".join(dict.fromkeys(readers))
             who = f"{names} reads only the new ones; " if readers else ""

@@ -91,19 +91,23 @@ def reads_of(
             mine = _reads(reader, writer, output, output.ends)
             if not mine:
                 return TopicReadsOf((), f"it has no position of topic {topic}")
-            if any(one.behind for one in mine) and _is_older(reader, begun):
+            is_behind = any(one.behind for one in mine)
+            if is_behind and begun is not None and begun.went_on_after(reader):
                 return TopicReadsOf((), _across(writer, topic))
             reads += mine
     return TopicReadsOf(tuple(reads))
 
 
-def ended(names: Iterable[str], kafka: KafkaSettings) -> dict[str, TopicEnds]:
-    """Return where topics end now.
+def ends_now(reads: Sequence[TopicRead], kafka: KafkaSettings) -> dict[str, TopicEnds]:
+    """Return where topics end now, which must still be those of the savepoints.
 
     Raises:
+        NotAlignedError: As `refuse_changed`.
         EnvironmentUnfitError: If Kafka does not answer.
     """
-    return topics.ends({*names}, kafka)
+    now = topics.ends({one.topic for one in reads}, kafka)
+    refuse_changed(reads, now)
+    return now
 
 
 def refuse_changed(reads: Iterable[TopicRead], now: Mapping[str, TopicEnds]) -> None:
@@ -134,11 +138,6 @@ def refuse_changed(reads: Iterable[TopicRead], now: Mapping[str, TopicEnds]) -> 
 
 def _is_of(savepoint: Savepoint, generation: Generation) -> bool:
     return (savepoint.query, savepoint.generation) == (generation.query, generation.generation)
-
-
-def _is_older(reader: Savepoint, begun: Generation | None) -> bool:
-    """Return True if a generation began after a savepoint, and not with nothing."""
-    return begun is not None and begun.begun_from is not None and reader.created_at < begun.begun_at
 
 
 def _reads(

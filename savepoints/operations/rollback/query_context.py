@@ -49,7 +49,7 @@ class QueryContext:
             store.generations.next_number(query),
             tuple(history.history(store, query)),
             history.output_uris(store, query, settings),
-            history.output_topics(store, query, settings),
+            history.output_topics(store.catalog.all(), query, settings),
         )
 
     @property

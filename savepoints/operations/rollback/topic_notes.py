@@ -8,6 +8,7 @@ from savepoints.model import OutputTopic, lowest_offsets
 from savepoints.operations.savepoint import history, reread_topics
 from savepoints.store import bindings
 from savepoints.store.root import Store
+from savepoints.texts import offsets_text
 
 
 def notes(store: Store, query: str, savepoint_id: str | None = None) -> Iterator[str]:
@@ -20,8 +21,8 @@ def notes(store: Store, query: str, savepoint_id: str | None = None) -> Iterator
     saved = {
         topic.topic: topic for one in known if one.id == savepoint_id for topic in one.output_topics
     }
-    for topic in history.output_topics(store, query, bindings.complete(store)):
-        newest = {one.query: one for one in reversed(known)}
+    newest = {one.query: one for one in reversed(known)}
+    for topic in history.output_topics(known, query, bindings.complete(store)):
         readers = sorted(
             name
             for name, one in newest.items()
@@ -42,15 +43,9 @@ def notes(store: Store, query: str, savepoint_id: str | None = None) -> Iterator
             yield from reread_topics.notes(store, one)
 
 
-def since(topic: OutputTopic | None) -> str:
-    """Say from which offsets on a topic has what a savepoint does not: `0:12 1:7`."""
+def _since(topic: OutputTopic | None) -> str:
+    """Say from which offsets on a topic has what a savepoint does not."""
     if topic is None or topic.ends is None:
         return ""
-    return " ".join(f"{part}:{offset}" for part, offset in enumerate(topic.ends))
-
-
-def _since(topic: OutputTopic | None) -> str:
-    if not (offsets := since(topic)):
-        return ""
-    assert topic is not None
-    return f", from offsets {offsets} on{'' if topic.is_exact else ' at the earliest'}"
+    earliest = "" if topic.is_exact else " at the earliest"
+    return f", from offsets {offsets_text(topic.ends)} on{earliest}"

@@ -214,10 +214,10 @@ class Attached:
             subject.refuse_ended()
             generation = subject.generation
             if generation is None:
-                return final_savepoint.first(
+                return final_savepoint.take(
                     subject.store,
                     subject.name,
-                    subject.checkpoint,
+                    checkpoint=subject.checkpoint,
                     forms=subject.forms,
                     outputs=subject.outputs,
                     output_topics=subject.output_topics,

@@ -35,33 +35,30 @@ def savepoint(
         # Taken while another batch ran, it does not say where the topics end that the query writes.
         if there is not None and all(one.is_exact for one in there.output_topics):
             return there
-    try:
-        plan = create.plan(
-            store,
-            query=generation.query,
-            forms=forms,
-            outputs=outputs,
-            output_topics=output_topics,
-            app=app,
-            kind="final",
-        )
-    except NoCommittedBatchError:
-        return None
-    taken = create.execute(plan, store)
-    progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
+    taken = take(
+        store,
+        generation.query,
+        forms=forms,
+        outputs=outputs,
+        output_topics=output_topics,
+        app=app,
+    )
+    if taken is not None:
+        progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
     return taken
 
 
-def first(
+def take(
     store: Store,
     query: str,
-    checkpoint: Location,
     *,
+    checkpoint: Location | None = None,
     forms: Sequence[Form],
-    outputs: Mapping[str, str],
+    outputs: Mapping[str, str] | None,
     output_topics: Sequence[str] | None,
+    app: str | None = None,
 ) -> Savepoint | None:
-    """Return a savepoint of the newest batch of a checkpoint that has none yet.
+    """Take a savepoint of the newest batch of a query, or of a checkpoint that has none yet.
 
     Returns:
         None when nothing has been committed yet.
@@ -70,10 +67,11 @@ def first(
         plan = create.plan(
             store,
             query=query,
-            checkpoint=str(checkpoint),
+            checkpoint=None if checkpoint is None else str(checkpoint),
             forms=forms,
             outputs=outputs,
             output_topics=output_topics,
+            app=app,
             kind="final",
         )
     except NoCommittedBatchError:

@@ -184,9 +184,10 @@ def plan(
     tables = {**(configured.outputs if configured else {}), **(outputs or {})}
     if not tables and outputs is None:
         tables = history.pinned_uris(store, name)
+    every = store.catalog.all()
     if output_topics is None:
-        output_topics = history.output_topics(store, name, settings)
-    known = catalog.select(store.catalog.all(), query=name)
+        output_topics = history.output_topics(every, name, settings)
+    known = catalog.select(every, query=name)
     kept, warnings = saved_forms.choose(files, forms)
     warnings += _warnings(name, files, [*tables, *output_topics])
     return CreatePlan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from savepoints.config.settings import Settings
 from savepoints.model import Form, Savepoint
@@ -23,16 +23,21 @@ def history(store: Store, query: str) -> list[Savepoint]:
     return line.backwards(one for one in known if one.query == query and one.state == "complete")
 
 
-def output_topics(store: Store, query: str, settings: Settings) -> tuple[str, ...]:
+def output_topics(
+    savepoints: Iterable[Savepoint], query: str, settings: Settings
+) -> tuple[str, ...]:
     """Return the topics that a query writes: by the settings, or by its newest savepoint.
 
     By the newest of any generation: whoever goes back to before it was named still writes it.
+
+    Args:
+        savepoints: All of the store, the newest first.
     """
     bound = settings.queries.get(query)
     if bound is not None and bound.output_topics:
         return tuple(sorted(bound.output_topics))
-    mine = [one for one in store.catalog.all() if one.query == query]
-    return tuple(sorted(one.topic for one in mine[0].output_topics)) if mine else ()
+    newest = next((one for one in savepoints if one.query == query), None)
+    return () if newest is None else tuple(sorted(one.topic for one in newest.output_topics))
 
 
 def saved(

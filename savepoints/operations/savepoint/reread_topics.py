@@ -23,15 +23,18 @@ def notes(store: Store, savepoint: Savepoint, *, besides: Collection[str] = ()) 
     topics = lowest_offsets(savepoint.cut.offsets).keys() - {*besides}
     if not topics:
         return
-    settings = bindings.complete(store)
-    for writer in store.generations.all():
-        if (
-            writer.query == savepoint.query
-            or writer.begun_from is None
-            or writer.begun_at <= savepoint.created_at
-        ):
-            continue
-        for topic in sorted(topics & {*history.output_topics(store, writer.query, settings)}):
+    later = [
+        one
+        for one in store.generations.all()
+        if one.query != savepoint.query and one.went_on_after(savepoint)
+    ]
+    if not later:
+        return
+    known, settings = store.catalog.all(), bindings.complete(store)
+    names = {one.query for one in later}
+    written = {name: {*history.output_topics(known, name, settings)} for name in names}
+    for writer in later:
+        for topic in sorted(topics & written[writer.query]):
             yield (
                 f"{savepoint.query} will read topic {topic} from the offsets of {savepoint.id} on, "
                 f"and {writer.query}, which writes it, began generation {writer.generation} after "
