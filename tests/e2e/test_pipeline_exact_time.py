@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from savepoints import faults
 from savepoints.errors import SavepointNotFoundError, UsageError
 from savepoints.model import rfc3339
 from tests.e2e.tables_shop import BEGIN, RIGHT, TablesShop
+from tests.killed import killed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
-
-
-class KilledError(BaseException):
-    """Stands for a death of the process: nothing of the verb goes on after it."""
 
 
 def test_all_are_run_on_to_exactly_the_time_though_killed_on_the_way(
@@ -43,15 +39,7 @@ def test_all_are_run_on_to_exactly_the_time_though_killed_on_the_way(
         query.rollback_pipeline(f"@{between}", exact=True).execute()
 
     for point in ("silver.advanced", "gold.advanced", "gold.generation_begun"):
-
-        def die(name: str, point: str = point) -> None:
-            if name == f"pipeline rollback.{point}":
-                raise KilledError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(faults, "reach", die)
-            with pytest.raises(KilledError):
-                back()
+        killed_at(monkeypatch, f"pipeline rollback.{point}", back)
     back()
 
     assert shop.differing(shop.truth(count=19)) == RIGHT

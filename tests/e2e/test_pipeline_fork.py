@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
 
-from savepoints import faults
 from savepoints.config.settings import PromoteSettings
 from savepoints.errors import CheckFailedError, UsageError
 from savepoints.operations import unfinished
@@ -18,6 +17,7 @@ from savepoints.operations.rollback import last_operation
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.store.locks import journal
 from tests.e2e.tables_shop import FIXED, RIGHT, TablesShop
+from tests.killed import killed_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,21 +145,6 @@ def test_a_fork_with_the_same_programs_is_the_same(shop: TablesShop) -> None:
     assert [level.verdict for level in found.levels] == ["same", "same"]
     # The others are the same as what pandas has. (deltalake does not read clones.)
     assert shop.differing(shop.truth()) == RIGHT
-
-
-class KilledError(BaseException):
-    """Stands for a death of the process: nothing of the verb goes on after it."""
-
-
-def killed_at(monkeypatch: pytest.MonkeyPatch, point: str, verb: Any) -> None:
-    def die(name: str) -> None:
-        if name == point:
-            raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(faults, "reach", die)
-        with pytest.raises(KilledError):
-            verb()
 
 
 PROMOTING = (

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from savepoints import faults
 from savepoints.errors import UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations import unfinished
 from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
 from savepoints.operations.rollback import last_operation, rollback
-from savepoints.store.locks import journal
 from tests.fidelity.bug_story import (
     after_the_bug,
     before_the_bug,
+    killed_at_each,
+    never_killed,
     rolled_back,
     the_bug,
     without_the_bug,
@@ -121,10 +120,6 @@ def test_trap_one_query_rolled_back_alone_leaves_its_reader_with_the_bug(
         after_the_bug(lake)
 
 
-class KilledError(BaseException):
-    """Stands for a death of the process: nothing of the verb goes on after it."""
-
-
 POINTS = (
     "begun",
     "gold.safety_savepoint",
@@ -146,33 +141,8 @@ def test_killed_at_each_step_with_a_reader_behind(
     Taken back, gold has read what it had not read before: so it is compared after it has gone on.
     """
     lake, twin = lakes(spark, tmp_path, "chain")
-    before_the_bug(lake, behind=True)
-    lake.save()
-    lake.store.query("silver").create_group(name="before").execute()
-    lake.give(20, 22)
-    lake.run("bronze", "silver")
     points = POINTS[:-2] if is_undone else POINTS
-    for point in points:
-        reached: list[str] = []
+    killed_at_each(points, lake, monkeypatch, is_undone=is_undone)
 
-        def die(name: str, point: str = point, reached: list[str] = reached) -> None:
-            reached.append(name)
-            if name == f"pipeline rollback.{point}":
-                raise KilledError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(faults, "reach", die)
-            with pytest.raises(KilledError):
-                rolled_back(lake, "silver", "before")
-        if is_undone:
-            (begun,) = journal.all_unfinished(lake.store.root)
-            unfinished.undo(lake.store, begun.id)
-        else:
-            rolled_back(lake, "silver", "before")
-        lake.follow()
-    after_the_bug(lake)
-
-    before_the_bug(twin, behind=True)
-    twin.give(20, 22)
-    after_the_bug(twin)
+    never_killed(twin)
     assert lake.tables() == twin.tables()

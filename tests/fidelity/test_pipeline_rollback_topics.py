@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from savepoints import faults
 from savepoints.errors import NotAlignedError, SourceDataGoneError
 from savepoints.local import LocalWorld
-from savepoints.operations import unfinished
 from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
 from savepoints.operations.rollback import last_operation
-from savepoints.store.locks import journal
 from tests.e2e.marks import NIGHTLY
 from tests.fidelity.bug_story import (
     after_the_bug,
     before_the_bug,
+    killed_at_each,
+    never_killed,
     rolled_back,
     the_bug,
     without_the_bug,
@@ -147,10 +146,6 @@ def test_trap_a_topic_that_was_recreated(
         rolled_back(lake, "silver", "latest", check_source=False)
 
 
-class KilledError(BaseException):
-    """Stands for a death of the process: nothing of the verb goes on after it."""
-
-
 POINTS = (
     "begun",
     "gold.safety_savepoint",
@@ -174,31 +169,8 @@ def test_killed_at_each_step_with_a_reader_behind(
 ) -> None:
     """One pipeline after the other dies at a step, and is finished or taken back."""
     lake, twin = lakes(spark, world, tmp_path, "one")
-    before_the_bug(lake, behind=True)
-    lake.save()
-    lake.store.query("silver").create_group(name="before").execute()
-    lake.give(20, 22)
-    lake.run("bronze", "silver")
     points = POINTS[:-2] if is_undone else POINTS
-    for point in points:
+    killed_at_each(points, lake, monkeypatch, is_undone=is_undone)
 
-        def die(name: str, point: str = point) -> None:
-            if name == f"pipeline rollback.{point}":
-                raise KilledError
-
-        with monkeypatch.context() as patch:
-            patch.setattr(faults, "reach", die)
-            with pytest.raises(KilledError):
-                rolled_back(lake, "silver", "before")
-        if is_undone:
-            (begun,) = journal.all_unfinished(lake.store.root)
-            unfinished.undo(lake.store, begun.id)
-        else:
-            rolled_back(lake, "silver", "before")
-        lake.follow()
-    after_the_bug(lake)
-
-    before_the_bug(twin, behind=True)
-    twin.give(20, 22)
-    after_the_bug(twin)
+    never_killed(twin)
     assert lake.tables() == twin.tables()
