@@ -278,6 +278,20 @@ def saved_forms(default: str, help: str) -> Callable[[Function], Function]:  # n
     )
 
 
+def at_most(help: str) -> Callable[[Function], Function]:  # noqa: A002 - as click
+    """Return `--wait` of commands that wait for a running query."""
+    return click.option("--wait", metavar="DURATION", default="10m", callback=duration, help=help)
+
+
+def no_source_check(starts: str) -> Callable[[Function], Function]:
+    """Return `--no-source-check` of commands after which a query starts."""
+    return click.option(
+        "--no-source-check",
+        is_flag=True,
+        help=f"Do not check that Kafka still has the records; {starts} may then fail to start.",
+    )
+
+
 # Of commands that restore.
 restored_form = click.option(
     "--format",
@@ -301,12 +315,11 @@ unreplayable_too = click.option(
     is_flag=True,
     help="Accept that a source, such as a socket, cannot be read again: rows are lost.",
 )
-pausing_the_run = click.option(
-    "--wait",
-    default="10m",
-    metavar="DURATION",
-    callback=duration,
-    help="How long to wait for the run to pause and, later, to resume.",
+pausing_the_run = at_most("How long to wait for the run to pause and, later, to resume.")
+next_checkpoint = click.option(
+    "--to",
+    metavar="URI",
+    help="Checkpoint for the new generation; by default the one in the settings.",
 )
 stopped_said = click.option(
     "--stopped",

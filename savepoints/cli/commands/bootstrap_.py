@@ -86,17 +86,15 @@ def command(
         return
     store = call.place.make(call.output.progress)
     done = bootstrap.execute(plan, store, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(bootstrapped=done)
-        return
     read = "" if done.records is None else f", {done.records} records"
-    call.output.pairs(
-        [
+    call.output.result(
+        lambda: [
             ("bootstrapped", f"{done.query}, generation {done.generation}"),
             ("savepoint", done.savepoint_id or ""),
             ("checkpoint", done.checkpoint),
             ("ran", f"{done.batches} batches{read}, {done.seconds:.2f} s"),
             ("continues at", done.ends),
             ("next", f"savepoints run {done.query}"),
-        ]
+        ],
+        bootstrapped=done,
     )

@@ -10,8 +10,8 @@ from savepoints.cli.names import query_names
 from savepoints.cli.options import (
     Consent,
     Invocation,
+    at_most,
     common,
-    duration,
     mutating,
     pair,
     saved_forms,
@@ -55,13 +55,7 @@ from savepoints.model import BOTH, Form
     help="Also commit the offsets to Kafka for this consumer group, so that lag monitoring "
     "sees them. The group must have no members.",
 )
-@click.option(
-    "--wait",
-    metavar="DURATION",
-    default="10m",
-    callback=duration,
-    help="How long to wait for the first batch of a query that is running.",
-)
+@at_most("How long to wait for the first batch of a query that is running.")
 @mutating
 @common
 def command(

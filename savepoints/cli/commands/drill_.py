@@ -41,18 +41,16 @@ def command(
         even_broken=even_broken,
         progress=call.output.progress,
     )
-    if call.output.format == "json":
-        call.output.document(drill=done)
-    else:
-        live = "" if done.live_batch is None else f", replayed to {done.live_batch}"
-        call.output.pairs(
-            [
-                ("savepoint", f"{done.savepoint_id} of {done.query}, batch {done.batch_id}{live}"),
-                ("verdict", f"{done.verdict}: compared with {done.compared_with}"),
-                ("recovery", f"{done.restore_seconds:.2f} s from the {done.form} form"),
-                ("replay", f"{done.replay_seconds:.1f} s"),
-                *((one.what, one.problem) for one in done.differences),
-                ("took", f"{done.seconds:.1f} s"),
-            ]
-        )
+    live = "" if done.live_batch is None else f", replayed to {done.live_batch}"
+    call.output.result(
+        lambda: [
+            ("savepoint", f"{done.savepoint_id} of {done.query}, batch {done.batch_id}{live}"),
+            ("verdict", f"{done.verdict}: compared with {done.compared_with}"),
+            ("recovery", f"{done.restore_seconds:.2f} s from the {done.form} form"),
+            ("replay", f"{done.replay_seconds:.1f} s"),
+            *((one.what, one.problem) for one in done.differences),
+            ("took", f"{done.seconds:.1f} s"),
+        ],
+        drill=done,
+    )
     return VerificationError.exit_code if done.verdict == "different" else 0

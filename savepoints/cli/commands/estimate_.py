@@ -38,12 +38,9 @@ def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
     from savepoints.operations.inspect import estimate
 
     found = estimate.estimate(call.store, query, from_savepoint=from_savepoint)
-    if call.output.format == "json":
-        call.output.document(estimate=found)
-        return
     begins = f"savepoint {found.savepoint_id}" if found.savepoint_id else "where it is now"
-    call.output.pairs(
-        [
+    call.output.result(
+        lambda: [
             ("query", found.query),
             ("from", f"{begins}, after batch {found.batch_id}"),
             ("topics", ", ".join(found.topics)),
@@ -54,7 +51,8 @@ def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
             ("kept until", _start(found)),
             ("Kafka's retention", _retention(found)),
             *(("note", one) for one in found.findings),
-        ]
+        ],
+        estimate=found,
     )
 
 

@@ -14,6 +14,7 @@ from savepoints.cli.options import (
     common,
     isolated,
     mutating,
+    no_source_check,
     of_query,
     pair,
     restored_form,
@@ -41,11 +42,7 @@ if TYPE_CHECKING:
     help="Table for an output; ORIGINAL_forks/NAME by default; may be repeated.",
 )
 @restored_form
-@click.option(
-    "--no-source-check",
-    is_flag=True,
-    help="Do not check that Kafka still has the records; a fork may then fail to start.",
-)
+@no_source_check("a fork")
 @broken_too
 @of_query
 @mutating

@@ -46,10 +46,7 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
     from savepoints.operations.merge import late
 
     found = late.late(call.store, query, since=since, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(late=found)
-        return
-    call.output.pairs(_pairs(found))
+    call.output.result(lambda: _pairs(found), late=found)
 
 
 def _pairs(found: LateEvents) -> list[tuple[str, object]]:

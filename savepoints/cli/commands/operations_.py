@@ -7,7 +7,6 @@ import click
 from savepoints.cli.names import operation_ids, query_names
 from savepoints.cli.options import Consent, Invocation, common, mutating
 from savepoints.cli.render.next_step import next_step
-from savepoints.model import to_json
 
 # How the commands of the verbs name their results.
 _RESULTS = {
@@ -54,7 +53,7 @@ def list_(call: Invocation, query: str | None) -> None:
     known = journal.all_operations(call.store.root)
     found = [one for one in known if query is None or one.is_on(query)]
     if call.output.format == "json":
-        call.output.document(operations=[to_json(one) for one in found])
+        call.output.document(operations=found)
         return
     if not found:
         call.output.line(f"no operations in {call.store.root} yet")
@@ -81,11 +80,8 @@ def show(call: Invocation, operation: str) -> None:
     from savepoints.operations import unfinished
 
     found = unfinished.find(call.store, operation)
-    if call.output.format == "json":
-        call.output.document(operation=to_json(found))
-        return
-    call.output.pairs(
-        [
+    call.output.result(
+        lambda: [
             ("operation", f"{found.id}: {found.verb} of {found.query}"),
             ("begun", found.begun_at),
             ("state", found.state),
@@ -96,7 +92,8 @@ def show(call: Invocation, operation: str) -> None:
                 )
                 for step in found.plan["steps"]
             ),
-        ]
+        ],
+        operation=found,
     )
 
 
@@ -146,6 +143,6 @@ def take_back(call: Invocation, operation: str, *, consent: Consent) -> None:
         return
     undone = unfinished.undo(call.store, operation, progress=call.output.progress)
     if call.output.format == "json":
-        call.output.document(operation=to_json(undone))
+        call.output.document(operation=undone)
     else:
         call.output.line(f"{undone.id} is undone; {undone.query} is as it was before")

@@ -59,9 +59,6 @@ def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -
     from savepoints.operations.run import pause
 
     now = pause.pause(call.store, query, reason=reason, wait=wait, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(pause=now)
-        return
     following = {
         "pausing": f"wait for it: savepoints pause {query} --wait",
         "paused": f"savepoints resume {query}",
@@ -72,7 +69,7 @@ def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -
 
 
 def show(call: Invocation, now: PauseState, already: str, following: str) -> None:
-    """Print the status of a query."""
+    """Show the status of a query."""
     asked = f"{moment_text(now.asked_at)} by {now.asked_by}" if now.asked_at else ""
     stopped = now.paused_at is not None
     batch = "none" if now.batch_id is None else f"{now.batch_id}, generation {now.generation}"
@@ -87,4 +84,4 @@ def show(call: Invocation, now: PauseState, already: str, following: str) -> Non
         ("run", now.run or "none"),
         ("next", following),
     ]
-    call.output.pairs([(name, value) for name, value in pairs if value])
+    call.output.result(lambda: [(name, value) for name, value in pairs if value], pause=now)

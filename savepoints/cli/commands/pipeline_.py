@@ -10,10 +10,11 @@ from savepoints.cli.names import query_names, savepoint_names
 from savepoints.cli.options import (
     Consent,
     Invocation,
+    at_most,
     common,
-    duration,
     isolated,
     mutating,
+    no_source_check,
     pausing_the_run,
     rows_shown,
     saved_forms,
@@ -86,13 +87,9 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
     "--tag", help='Tag for the savepoint of each query; by default "group-" and the current time.'
 )
 @saved_forms("native", help="Copies of the state to save: native files, canonical rows, or both.")
-@click.option(
-    "--wait",
-    metavar="DURATION",
-    default="10m",
-    callback=duration,
-    help="How long to wait for the first batch of a running query, and for a writer to commit a "
-    "batch whose rows a reader has already read.",
+@at_most(
+    "How long to wait for the first batch of a running query, and for a writer to commit a batch "
+    "whose rows a reader has already read."
 )
 @mutating
 @common
@@ -238,18 +235,8 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     metavar="URI",
     help="Directory for new checkpoints of queries that are not in the settings.",
 )
-@click.option(
-    "--no-source-check",
-    is_flag=True,
-    help="Do not check that Kafka still has the records; a query may then fail to start.",
-)
-@click.option(
-    "--wait",
-    metavar="DURATION",
-    default="10m",
-    callback=duration,
-    help="How long to wait for a run to pause and, later, to resume.",
-)
+@no_source_check("a query")
+@at_most("How long to wait for a run to pause and, later, to resume.")
 @mutating
 @stopped_said
 @common
@@ -325,11 +312,7 @@ def rollback(
 )
 @isolated
 @click.option("--checkpoints", metavar="URI", help="Root directory of the forks' checkpoints.")
-@click.option(
-    "--no-source-check",
-    is_flag=True,
-    help="Do not check that Kafka still has the records; a fork may then fail to start.",
-)
+@no_source_check("a fork")
 @mutating
 @common
 def fork(

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, executed, mutating, stopped_said
+from savepoints.cli.options import (
+    Consent,
+    Invocation,
+    common,
+    executed,
+    mutating,
+    next_checkpoint,
+    stopped_said,
+)
 from savepoints.cli.render.next_step import next_step
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
@@ -75,11 +84,7 @@ _TARGETS = (
 @click.option(
     "--allow-data-loss", is_flag=True, help="Accept that Kafka no longer has all records."
 )
-@click.option(
-    "--to",
-    metavar="URI",
-    help="Checkpoint for the new generation; by default the one in the settings.",
-)
+@next_checkpoint
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")
 @mutating
 @executed
@@ -118,13 +123,16 @@ def command(
     from savepoints.operations.rollback import reset
     from savepoints.sources.kafka.reset_targets import parse_scope
 
-    if targets["group"] is not None and targets["from_file"] is None:
+    # Offset 0 was given, too.
+    given = {
+        name: value for name, value in targets.items() if value is not None and value is not False
+    }
+    if "group" in given and "from_file" not in given:
         raise UsageError("--group applies only to an offsets file", hint="add --from-file FILE")
-    target = _target(**targets)  # type: ignore[arg-type]
     plan = reset.plan(
         call.store,
         query,
-        target,
+        _target(given),
         state=state,
         outputs=outputs,
         scope=parse_scope(topics) if topics else None,
@@ -132,7 +140,7 @@ def command(
         allow_data_loss=allow_data_loss,
         stopped=stopped,
         to=to,
-        words=_words(targets, topics, skipped, state, outputs, allow_data_loss=allow_data_loss),
+        words=_words(given, topics, skipped, state, outputs, allow_data_loss=allow_data_loss),
     )
     if export:
         _export(call, plan.offsets)
@@ -154,48 +162,33 @@ def command(
     )
 
 
-def _target(
-    *,
-    to_earliest: bool,
-    to_latest: bool,
-    to_current: bool,
-    to_offset: int | None,
-    to_datetime: str | None,
-    by_duration: str | None,
-    shift_by: int | None,
-    from_file: Path | None,
-    group: str | None,
-) -> Target | datetime:
+def _target(given: Mapping[str, Any]) -> Target | datetime:
     from savepoints.sources.kafka.offsets import parse_group_csv
     from savepoints.sources.kafka.reset_targets import Target
 
-    given: list[Target | datetime] = []
-    if to_earliest:
-        given.append(Target("earliest"))
-    if to_latest:
-        given.append(Target("latest"))
-    if to_current:
-        given.append(Target("current"))
-    if to_offset is not None:
-        given.append(Target("offset", to_offset))
-    if to_datetime is not None:
-        given.append(parse_rfc3339(to_datetime))
-    if by_duration is not None:
-        given.append(utc_now() - parse_duration(by_duration))
-    if shift_by is not None:
-        given.append(Target("shift", shift_by))
-    if from_file is not None:
-        given.append(Target("file", offsets=parse_group_csv(from_file.read_text(), group)))
-    if len(given) != 1:
+    meanings: dict[str, Callable[[Any], Target | datetime]] = {
+        "to_earliest": lambda _: Target("earliest"),
+        "to_latest": lambda _: Target("latest"),
+        "to_current": lambda _: Target("current"),
+        "to_offset": lambda offset: Target("offset", offset),
+        "to_datetime": parse_rfc3339,
+        "by_duration": lambda text: utc_now() - parse_duration(text),
+        "shift_by": lambda records: Target("shift", records),
+        "from_file": lambda file: Target(
+            "file", offsets=parse_group_csv(file.read_text(), given.get("group"))
+        ),
+    }
+    found = [meaning(given[name]) for name, meaning in meanings.items() if name in given]
+    if len(found) != 1:
         raise UsageError(
-            f"exactly one target is required, but {len(given)} were given",
+            f"exactly one target is required, but {len(found)} were given",
             hint=f"use one of {_TARGETS}",
         )
-    return given[0]
+    return found[0]
 
 
 def _words(
-    targets: dict[str, object],
+    given: Mapping[str, object],
     topics: tuple[str, ...],
     skipped: tuple[str, ...],
     state: str,
@@ -205,10 +198,9 @@ def _words(
 ) -> tuple[str, ...]:
     """Write the request as arguments again; the same request gives the same words."""
     words: list[str] = []
-    for name, value in targets.items():
-        if value is not None and value is not False:
-            words.append(f"--{name.replace('_', '-')}")
-            words += [] if value is True else [str(value)]
+    for name, value in given.items():
+        words.append(f"--{name.replace('_', '-')}")
+        words += [] if value is True else [str(value)]
     for topic in topics:
         words += ["--topic", topic]
     for topic in skipped:

@@ -30,9 +30,6 @@ def command(call: Invocation, query: str, wait: timedelta | None) -> None:
     from savepoints.operations.run import pause
 
     now = pause.resume(call.store, query, wait=wait, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(pause=now)
-        return
     following = {
         "resuming": f"wait for it: savepoints resume {query} --wait",
         "stopped": f"no run is waiting: start one with savepoints run {query}",

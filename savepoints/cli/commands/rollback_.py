@@ -12,6 +12,8 @@ from savepoints.cli.options import (
     Invocation,
     common,
     mutating,
+    next_checkpoint,
+    no_source_check,
     outputs_too,
     stopped_said,
 )
@@ -30,17 +32,9 @@ if TYPE_CHECKING:
     "--undo", is_flag=True, help="Undo the last rollback or reset of the query, outputs included."
 )
 @click.option("--app", metavar="MODULE:ATTR", help="With --exact: the application to run.")
-@click.option(
-    "--to",
-    metavar="URI",
-    help="Checkpoint for the new generation; by default the one in the settings.",
-)
+@next_checkpoint
 @outputs_too
-@click.option(
-    "--no-source-check",
-    is_flag=True,
-    help="Do not check that Kafka still has the records; the query may then fail to start.",
-)
+@no_source_check("the query")
 @click.option(
     "--no-safety-savepoint",
     is_flag=True,

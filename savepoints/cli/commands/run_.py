@@ -127,10 +127,7 @@ def command(
         accept_state_names=accept_state_names,
         progress=call.output.progress,
     )
-    if call.output.format == "json":
-        call.output.document(run=ran, savepoint=savepoint.to_json() if savepoint else None)
-    else:
-        call.output.pairs(_pairs(ran, savepoint))
+    call.output.result(lambda: _pairs(ran, savepoint), run=ran, savepoint=savepoint)
     if until is not None and not ran.caught_up and ran.ended != "paused":
         click.get_current_context().exit(PartlyDoneError.exit_code)
 

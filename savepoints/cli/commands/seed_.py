@@ -98,16 +98,14 @@ def command(
         return
     store = call.place.make(call.output.progress)
     done = seed.execute(plan, store, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(seeded=done)
-        return
-    call.output.pairs(
-        [
+    call.output.result(
+        lambda: [
             ("seeded", f"{done.query}, generation {done.generation}, {done.rows} rows of state"),
             ("savepoint", done.savepoint_id or ""),
             ("checkpoint", done.checkpoint),
             ("next batch", f"batch {done.batch_id + 1}"),
             ("took", f"{done.seconds:.2f} s, {bytes_text(done.bytes_written)} written"),
             ("next", f"savepoints run {done.query}"),
-        ]
+        ],
+        seeded=done,
     )

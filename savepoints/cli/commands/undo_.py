@@ -7,17 +7,21 @@ import click
 from savepoints.cli.commands.operations_ import take_back
 from savepoints.cli.commands.rollback_ import rolled_back
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, mutating, outputs_too, stopped_said
+from savepoints.cli.options import (
+    Consent,
+    Invocation,
+    common,
+    mutating,
+    next_checkpoint,
+    outputs_too,
+    stopped_said,
+)
 from savepoints.errors import UsageError
 
 
 @click.command("undo")
 @click.argument("query", shell_complete=query_names)
-@click.option(
-    "--to",
-    metavar="URI",
-    help="Checkpoint for the new generation; by default the one in the settings.",
-)
+@next_checkpoint
 @outputs_too
 @mutating
 @stopped_said
