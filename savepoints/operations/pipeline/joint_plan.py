@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from savepoints.errors import SavepointsError
+from savepoints.io import Location
+from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.journalled import JournalledPlan
-from savepoints.plan import Step
+from savepoints.plan import Progress, Step
+from savepoints.store import bindings
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Journal
+from savepoints.store.root import Store
+from savepoints.store.savepoint import native
+
+T = TypeVar("T")
 
 
 def step_of(query: str, step: Step) -> Step:
@@ -34,3 +46,35 @@ class JointPlan(JournalledPlan):
     def has_changed_tables(self) -> bool:
         """Return True if rows of a table were exchanged: its readers cannot go on as they were."""
         raise NotImplementedError
+
+
+def carry_out(plan: JointPlan, store: Store, move: Callable[[Journal], T], progress: Progress) -> T:
+    """Begin or resume an operation whose leases are held, and do to the queries what it does."""
+    log = journalled.begin_or_resume(plan, store, lambda: _refuse_changed(plan, store))
+    if plan.resumed:
+        for one in plan.transitions:
+            generation_change.refuse_gone_on(one, log.part(one.query))
+    try:
+        moved = move(log)
+    except SavepointsError:
+        if log.operation.undone:
+            # One could not even begin, and nobody was touched yet.
+            discard(plan, store, progress)
+        raise
+    log.finish()
+    return moved
+
+
+def discard(plan: JointPlan, store: Store, progress: Progress) -> None:
+    """Remove the checkpoints that an operation wrote whose generations did not begin."""
+    for one in plan.transitions:
+        progress(f"removing {one.checkpoint} if this {plan.verb} wrote it")
+        native.discard(Location.of(one.checkpoint), plan.operation_id)
+        bindings.write(store.root, one.query, one.generation, None)
+
+
+def _refuse_changed(plan: JointPlan, store: Store) -> None:
+    """Refuse to begin what was planned from something else than is there now."""
+    for one in plan.transitions:
+        journal.refuse_unfinished(store.root, one.query)
+        generation_change.refuse_changed(one, store)

@@ -9,20 +9,21 @@ last; there is one journal, and the leases of all queries are held in the order 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 from savepoints import faults
 from savepoints.checkpoint import position
-from savepoints.errors import SavepointsError, UsageError
+from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
 from savepoints.operations.pipeline import (
     exact_time,
     follow,
+    joint_plan,
     rollback_plan,
     standstill,
     topic_reads,
@@ -39,7 +40,6 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.savepoint import native
 
 _WAIT = timedelta(minutes=10)
 
@@ -85,7 +85,12 @@ def execute(
         if plan.paused and not plan.resumed:
             plan = rollback_plan.again(store, plan)
         with standstill.leases(store, plan.queries, VERB) as held:
-            members = _carry_out(plan, store, held, progress)
+            members = joint_plan.carry_out(
+                plan,
+                store,
+                lambda log: _move(plan.members, store, log.part, held, progress),
+                progress,
+            )
     return PipelineRolledBack(
         operation_id=plan.operation_id,
         query=plan.query,
@@ -120,29 +125,11 @@ def undo(
             way = rollback_plan.way_back(store, plan)
             # From here on nothing that was done counts any more.
             log.record(journal.UNDOING, plan=way)
-        _discard(plan, store, progress)
+        joint_plan.discard(plan, store, progress)
         faults.reach(f"{plan.verb}.undo_checkpoints")
         if (back := rollback_plan.undoing(log.operation)) is not None:
             _move(back.members, store, lambda query: log.part(f"undo.{query}"), held, progress)
         log.finish(undone=True)
-
-
-def _carry_out(
-    plan: PipelineRollbackPlan, store: Store, held: Mapping[str, Lease], progress: Progress
-) -> tuple[RolledBack, ...]:
-    log = journalled.begin_or_resume(plan, store, lambda: _refuse_changed(plan, store))
-    if plan.resumed:
-        for member in plan.members:
-            generation_change.refuse_gone_on(member.rollback, log.part(member.query))
-    try:
-        moved = _move(plan.members, store, log.part, held, progress)
-    except SavepointsError:
-        if log.operation.undone:
-            # One could not even begin, and nobody was touched yet.
-            _discard(plan, store, progress)
-        raise
-    log.finish()
-    return moved
 
 
 def _move(
@@ -277,13 +264,6 @@ def _newest(member: PipelineMember) -> int:
     return newest
 
 
-def _refuse_changed(plan: PipelineRollbackPlan, store: Store) -> None:
-    """Refuse to begin what was planned from something else than is there now."""
-    for one in plan.members:
-        journal.refuse_unfinished(store.root, one.query)
-        generation_change.refuse_changed(one.rollback, store)
-
-
 def _refuse_begun(plan: JointPlan, store: Store) -> None:
     known = {(one.query, one.generation, one.checkpoint) for one in store.generations.all()}
     for one in plan.transitions:
@@ -296,16 +276,8 @@ def _refuse_begun(plan: JointPlan, store: Store) -> None:
             )
 
 
-def _discard(plan: JointPlan, store: Store, progress: Progress) -> None:
-    """Remove the checkpoints that an operation wrote whose generations did not begin."""
-    for one in plan.transitions:
-        progress(f"removing {one.checkpoint} if this {plan.verb} wrote it")
-        native.discard(Location.of(one.checkpoint), plan.operation_id)
-        bindings.write(store.root, one.query, one.generation, None)
-
-
-@contextmanager
-def _paused(plan: JointPlan, store: Store, wait: timedelta, progress: Progress) -> Iterator[None]:
+def _paused(
+    plan: JointPlan, store: Store, wait: timedelta, progress: Progress
+) -> AbstractContextManager[None]:
     reason = f"{plan.verb} {plan.operation_id}"
-    with standstill.paused(store, plan.paused, reason=reason, wait=wait, progress=progress):
-        yield
+    return standstill.paused(store, plan.paused, reason=reason, wait=wait, progress=progress)

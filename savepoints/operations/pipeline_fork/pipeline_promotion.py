@@ -15,23 +15,20 @@ from functools import partial
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import table_position
 from savepoints.config.settings import QuerySettings
-from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.operations.fork import promote_steps
 from savepoints.operations.fork.promote_steps import PromotionPlan
-from savepoints.operations.pipeline import follow
+from savepoints.operations.pipeline import follow, joint_plan
 from savepoints.operations.pipeline.joint_plan import JointPlan, step_of
 from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
-from savepoints.operations.rollback import generation_change, journalled
+from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import OwnStep, TransitionPlan
 from savepoints.outputs.delta import batch_version
 from savepoints.plan import Progress
 from savepoints.store import bindings
-from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.savepoint import native
 
 VERB = "pipeline promote"
 
@@ -163,20 +160,7 @@ def carry_out(
         StalePlanError: If a live query has gone on since it was begun.
         NotAlignedError: If others have written to a live table since the plan.
     """
-    log = journalled.begin_or_resume(plan, store, lambda: _refuse_changed(plan, store))
-    if plan.resumed:
-        for one in plan.members:
-            generation_change.refuse_gone_on(one.promotion, log.part(one.query))
-    try:
-        _move(plan, store, log, held, progress)
-    except SavepointsError:
-        if log.operation.undone:
-            # One could not even begin, and nobody was touched yet.
-            for one in plan.members:
-                native.discard(Location.of(one.promotion.checkpoint), plan.operation_id)
-                bindings.write(store.root, one.query, one.promotion.generation, None)
-        raise
-    log.finish()
+    joint_plan.carry_out(plan, store, lambda log: _move(plan, store, log, held, progress), progress)
 
 
 def _move(
@@ -249,9 +233,3 @@ def _follow(member: PromotedMember, made: Mapping[str, int], log: Journal) -> No
         },
     )
     log.record("followed")
-
-
-def _refuse_changed(plan: PipelinePromotionPlan, store: Store) -> None:
-    for one in plan.members:
-        journal.refuse_unfinished(store.root, one.query)
-        generation_change.refuse_changed(one.promotion, store)

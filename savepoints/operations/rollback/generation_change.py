@@ -28,7 +28,7 @@ from savepoints.model import Form
 from savepoints.observe.recorder import recording
 from savepoints.operations.rollback import journalled, safety_savepoint
 from savepoints.operations.rollback.journalled import JournalledPlan
-from savepoints.operations.savepoint import plan_basis, restore
+from savepoints.operations.savepoint import create, plan_basis, restore
 from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.outputs.rewind import plan_text, rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
@@ -228,14 +228,15 @@ def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Pro
         return
     progress(f"taking the safety savepoint {plan.safety_id}")
     with _withdrawn_after(SavepointsError, plan, log):
-        safety_savepoint.take(
+        create.save(
             store,
-            plan.safety_id,
-            query=plan.query,
+            plan.query,
             checkpoint=plan.from_checkpoint,
             batch_id=plan.from_batch,
-            outputs=plan.output_uris,
-            command=plan.command,
+            outputs=dict(plan.output_uris),
+            description=f"before: {plan.command}",
+            savepoint_id=plan.safety_id,
+            kind="safety",
         )
     log.record("safety_savepoint", savepoint=plan.safety_id)
 

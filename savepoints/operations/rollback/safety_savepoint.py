@@ -9,10 +9,9 @@ from savepoints.checkpoint.cut import committed_batches, read_cut
 from savepoints.config.settings import Settings
 from savepoints.errors import CheckpointDamagedError, SavepointsError
 from savepoints.io import Location
-from savepoints.model import Generation, Savepoint, new_id, utc_now
-from savepoints.operations.savepoint import create, output_versions
+from savepoints.model import Generation, new_id, utc_now
+from savepoints.operations.savepoint import output_versions
 from savepoints.plan import Step
-from savepoints.store.root import Store
 
 _UNSAFE = "continue without a safety savepoint (this then cannot be undone): --no-safety-savepoint"
 
@@ -66,26 +65,3 @@ def step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) ->
         return []
     what = f"take a safety savepoint of batch {from_batch} of {from_checkpoint}: {safety_id}"
     return [Step("safety_savepoint", what)]
-
-
-def take(
-    store: Store,
-    safety_id: str,
-    *,
-    query: str,
-    checkpoint: str,
-    batch_id: int | None,
-    outputs: Mapping[str, str],
-    command: str,
-) -> Savepoint:
-    """Take the safety savepoint; taken before, nothing happens."""
-    return create.save(
-        store,
-        query,
-        checkpoint=checkpoint,
-        batch_id=batch_id,
-        outputs=dict(outputs),
-        description=f"before: {command}",
-        savepoint_id=safety_id,
-        kind="safety",
-    )
