@@ -245,13 +245,11 @@ def _cost_charts(variants: Sequence[Variant]) -> Iterator[Chart]:
         )
     if any(one.state_rows is not None for one in variants):
         yield _against_baseline("State rows", [(one.query, one.state_rows) for one in variants])
-        yield _against_baseline(
-            "State, kB", [(one.query, _kilobytes(one.state_bytes)) for one in variants]
-        )
-
-
-def _kilobytes(size: int | None) -> float | None:
-    return None if size is None else size / 1000
+        sizes = [
+            (one.query, None if one.state_bytes is None else one.state_bytes / 1000)
+            for one in variants
+        ]
+        yield _against_baseline("State, kB", sizes)
 
 
 def _against_baseline(title: str, values: Sequence[tuple[str, float | None]]) -> Chart:

@@ -63,7 +63,7 @@ def command(
                 one.result,
                 f"{one.seconds:.1f}s",
                 one.who,
-                _message(one, times),
+                f"{one.message} ({times} times)" if times > 1 else one.message,
             )
             for one, times in _together(matching)[:limit]
         ),
@@ -84,7 +84,3 @@ def _together(events: Iterable[Event]) -> list[tuple[Event, int]]:
         newest.setdefault(key, one)
         times[key] = times.get(key, 0) + 1
     return [(newest[key], count) for key, count in times.items()]
-
-
-def _message(event: Event, times: int) -> str:
-    return f"{event.message} ({times} times)" if times > 1 else event.message

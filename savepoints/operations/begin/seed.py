@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from savepoints import faults
@@ -21,7 +21,7 @@ from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.errors import StalePlanError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Cut, OperatorState, utc_now
+from savepoints.model import Cut, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.begin import given_tables, new_query, seed_plan
 from savepoints.operations.begin.new_query import Begun
@@ -121,7 +121,7 @@ def _write_state(
     made = _small_files(plan, program, target)
     in_parallel(lambda path: target.put(path, made[path]), list(made))
     faults.reach("seed.files")
-    operators = _operators(plan, program)
+    operators = [state_of(one, plan.partitions) for one in program.empty.operators]
     rows = {
         number: [
             (known, given.bound(table.read(program.session), known)) for table, known in tables
@@ -134,10 +134,6 @@ def _write_state(
     if ids:
         restore.name_state(target, BATCH, ids, [one.operator_id for one in operators])
     restored_layout.check(target, BATCH, operators, plan.provider)
-
-
-def _operators(plan: SeedPlan, program: SeededProgram) -> Sequence[OperatorState]:
-    return [state_of(one, plan.partitions) for one in program.empty.operators]
 
 
 def _small_files(plan: SeedPlan, program: SeededProgram, target: Location) -> Mapping[str, bytes]:

@@ -123,6 +123,7 @@ def plan(
         else ()
     )
     savepoint_id = new_id("sp", utc_now())
+    ended = f", and end {fork.query}" if hand_over == "point" else ""
     return PromotionPlan(
         **context.leaving(present, operation_id),
         verb=VERB,
@@ -133,7 +134,7 @@ def plan(
             *next_outputs.output_steps(pointed),
             *(Step("outputs_taken_over", replace_content.what(one)) for one in taken),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
-            Step("settled", f"take its first savepoint{_and_end(fork.query, hand_over)}"),
+            Step("settled", f"take its first savepoint{ended}"),
         ),
         warnings=(),
         command=command,
@@ -290,10 +291,6 @@ def _binding(
     }
     overriding = bindings.overriding(live.query, context.number, was, changes)
     return replace(overriding, clone_of=clone_of)
-
-
-def _and_end(fork: str, hand_over: HandOver) -> str:
-    return f", and end {fork}" if hand_over == "point" else ""
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -42,8 +42,10 @@ def approach(
             keep that any more.
     """
     if own.committed is None or furthest.committed is None:
-        begun = [one for one in (own, furthest) if one.begun is not None]
-        if own.committed == furthest.committed and (not begun or _same_begun(own, furthest)):
+        same_begun = own.begun == furthest.begun and (
+            own.begun is None or _same(own.begun_positions, furthest.begun_positions)
+        )
+        if own.committed == furthest.committed and same_begun:
             return Approach()
         return Approach(problem=f"{query} and {leader} did not start at the same offsets")
     if _same(own.positions, furthest.positions):
@@ -85,10 +87,6 @@ def recorded_in(checkpoint: Location) -> Callable[[int], Positions | None]:
 
 def _begun(position: CheckpointPosition) -> tuple[Positions, ...]:
     return () if position.begun is None else (tuple(position.begun_positions),)
-
-
-def _same_begun(own: CheckpointPosition, other: CheckpointPosition) -> bool:
-    return own.begun == other.begun and _same(own.begun_positions, other.begun_positions)
 
 
 def _same(first: Sequence[str | None], second: Sequence[str | None]) -> bool:

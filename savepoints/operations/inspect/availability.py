@@ -171,16 +171,13 @@ def _partition(
         return PartitionAvailability(topic, part, offset, None, None, "no")
     there = found.earliest <= offset <= found.end and not _is_renewed(savepoint, topic, topics)
     answer: Restorable = "yes" if there else "no"
-    if answer == "yes" and _may_lack_records(topics[topic], offset, found):
+    policy = topics[topic].policy
+    if there and policy is not None and policy.compacts and offset < found.end:
         answer = "unknown"
     archived = found.from_archive(offset) if there else 0
     return PartitionAvailability(
         topic, part, offset, found.earliest, found.end, answer, archived=archived
     )
-
-
-def _may_lack_records(topic: Topic, offset: int, found: Range) -> bool:
-    return topic.policy is not None and topic.policy.compacts and offset < found.end
 
 
 def _verdict(

@@ -10,7 +10,7 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.state import files as state_files
 from savepoints.checkpoint.state import layout, schema
 from savepoints.checkpoint.state.operators import Operator
-from savepoints.checkpoint.state.schema import StateField, StateSchema
+from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Savepoint
@@ -141,17 +141,16 @@ def _schemas(
 
     def read(path: str) -> tuple[tuple[ColumnFamily, ...], str]:
         try:
-            return tuple(map(_family, schema.parse(checkpoint.get(path), path))), ""
+            return tuple(
+                ColumnFamily(one.column_family, _columns(one.key), _columns(one.value))
+                for one in schema.parse(checkpoint.get(path), path)
+            ), ""
         except IncompatibleError as error:
             return (), error.message
         except FileNotFoundError:
             return (), f"{path} was removed in the meantime"
 
     return dict(zip(paths, in_parallel(read, list(paths.values())), strict=True))
-
-
-def _family(one: StateSchema) -> ColumnFamily:
-    return ColumnFamily(one.column_family, _columns(one.key), _columns(one.value))
 
 
 def _columns(fields: Sequence[StateField]) -> tuple[StateColumn, ...]:

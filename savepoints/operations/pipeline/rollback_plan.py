@@ -16,6 +16,7 @@ from savepoints.operations.pipeline import (
     rollback_cut,
     rollback_refusals,
     rollback_text,
+    topic_reads,
 )
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline import pipeline
@@ -327,7 +328,10 @@ def make(
 
     members = tuple(in_parallel(planned, list(cuts)))
     rollback_refusals.refuse_unreachable(members, bindings.complete(store))
-    rollback_refusals.refuse_changed_topics(members, store.settings.kafka)
+    # Refuses topics that are gone, were recreated, or are shorter than the savepoints say.
+    topic_reads.ends_now(
+        [read for one in members for read in one.topic_reads], store.settings.kafka
+    )
     return PipelineRollbackPlan(
         verb=VERB,
         query=found.query,

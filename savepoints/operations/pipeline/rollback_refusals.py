@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from savepoints.config.settings import KafkaSettings, Settings
+from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError, QueryRunningError, UsageError
-from savepoints.operations.pipeline import follow, table_reads, topic_reads
+from savepoints.operations.pipeline import follow, table_reads
 from savepoints.operations.pipeline.group_savepoint import NO_ORDER
 from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineFinding
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
@@ -50,17 +50,6 @@ def unknown_order(found: Pipeline, *, every: bool) -> list[PipelineFinding]:
     """Return why it is not known who reads whom: of all queries, or of one and its readers."""
     scope = {one.name for one in found.queries} if every else {found.query, *found.downstream}
     return [one for one in found.findings if one.kind in NO_ORDER and scope & {*one.queries}]
-
-
-def refuse_changed_topics(members: Sequence[PipelineMember], kafka: KafkaSettings) -> None:
-    """Refuse topics that are no longer those of the savepoints.
-
-    Raises:
-        NotAlignedError: If one is gone, was recreated or is shorter.
-        EnvironmentUnfitError: If Kafka does not answer.
-    """
-    reads = [read for one in members for read in one.topic_reads]
-    topic_reads.ends_now(reads, kafka)
 
 
 def _left(member: PipelineMember) -> str:

@@ -83,7 +83,8 @@ def reads_of(
             return TopicReadsOf((), found.problem)
     reads: list[TopicRead] = []
     for writer in writers:
-        begun = next((one for one in generations if _is_of(writer, one)), None)
+        own = (writer.query, writer.generation)
+        begun = next((one for one in generations if (one.query, one.generation) == own), None)
         for topic in sorted({one.topic for one in edges if one.writer == writer.query}):
             output = topic_check.held(writer, topic)
             if output is None or output.ends is None or not output.is_exact:
@@ -134,10 +135,6 @@ def refuse_changed(reads: Iterable[TopicRead], now: Mapping[str, TopicEnds]) -> 
             query=read.writer,
             topic=read.topic,
         )
-
-
-def _is_of(savepoint: Savepoint, generation: Generation) -> bool:
-    return (savepoint.query, savepoint.generation) == (generation.query, generation.generation)
 
 
 def _reads(

@@ -149,35 +149,22 @@ def _run(
 
 
 def _target(program: Program) -> KafkaEnd | TableEnd | None:
-    """Return where to end; None for a run without an end, or which Spark ends by itself."""
-    return (_table_end if program.inputs.app.table_inputs else _kafka_end)(program)
+    """Return where to end, and what there is up to there; None for a run without an end.
 
-
-def _kafka_end(program: Program) -> KafkaEnd | None:
-    """Return the offsets at which to end, and what Kafka and archives have."""
-    order, inputs = program.order, program.inputs
-    if order.until is None and order.max_records is None:
-        return None
-    return run_ends.of_topics(order.store, inputs, order.until or "latest")
-
-
-def _table_end(program: Program) -> TableEnd | None:
-    """Return the versions at which to end; None for none, and for everything that there is now.
-
-    Spark itself ends exactly there with the trigger `availableNow`.
+    Spark itself ends at the newest version of tables, with the trigger `availableNow`.
     """
     order, inputs = program.order, program.inputs
     if order.until is None and order.max_records is None:
         return None
+    if not inputs.app.table_inputs:
+        return run_ends.of_topics(order.store, inputs, order.until or "latest")
     if order.max_records is not None or order.until is None:
         raise UsageError(
             f"{order.query} reads a table version by version, so --max-records does not apply",
             hint=f"savepoints run {order.query} --until version:N, a time, or latest",
             query=order.query,
         )
-    if order.until == "latest":
-        return None
-    return run_ends.of_tables(order.store, inputs, order.until)
+    return None if order.until == "latest" else run_ends.of_tables(order.store, inputs, order.until)
 
 
 def _is_restored(program: Program, generation: Generation, *, is_bounded: bool) -> bool:

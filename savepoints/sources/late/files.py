@@ -141,9 +141,9 @@ def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) ->
         name = there.get(one.name.casefold())
         if name is None:
             continue
-        found = rows.schema[name].dataType.simpleString()
-        if not _fits(found, one.dataType.simpleString()):
-            wrong.append(f"{name} is {found}, not {one.dataType.simpleString()}")
+        found, needed = rows.schema[name].dataType.simpleString(), one.dataType.simpleString()
+        if found != needed and needed not in _WIDER.get(found, ()):
+            wrong.append(f"{name} is {found}, not {needed}")
         columns.append(F.col(f"`{name}`").cast(one.dataType).alias(one.name))
     if wrong:
         raise IncompatibleError(
@@ -160,10 +160,6 @@ def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) ->
     used = {one.name.casefold() for one in wanted} | {OP, UNREADABLE}
     ignored = tuple(name for key, name in there.items() if key not in used)
     return Stored(rows.select(*columns), is_records, ignored)
-
-
-def _fits(found: str, wanted: str) -> bool:
-    return found == wanted or wanted in _WIDER.get(found, ())
 
 
 def stored_as(batch: str) -> tuple[str, str]:

@@ -110,7 +110,7 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
     for part in parts:
         names = {one.lower(): one for one in getattr(data_type, "names", ())}
         if part.lower() not in names:
-            if part in _key_names(frame):
+            if "key" in frame.columns and part in frame.select("key.*").columns:
                 raise _key_stays(".".join(parts), "key")
             raise UsageError(
                 f"--set {text!r}: the value has no field {'.'.join(parts)!r}",
@@ -122,10 +122,6 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
         raise _key_stays(".".join(path), "key")
     _require_sql(frame, expression, f"--set {text!r}")
     return tuple(path), expression
-
-
-def _key_names(frame: DataFrame) -> list[str]:
-    return list(frame.select("key.*").columns) if "key" in frame.columns else []
 
 
 def _key_stays(name: str, what: str) -> UsageError:

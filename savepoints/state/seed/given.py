@@ -104,7 +104,7 @@ def checked(rows: DataFrame, visible: Visible) -> int:
     from pyspark.sql import functions as F
 
     nulls = dict(_nulls(visible))
-    identity = _identity(visible)
+    identity = [F.col(name) for name in _identity_names(visible)]
     tests = {**nulls, **_contradictions(visible)}
     named = [F.count_if(test).alias(f"t{n}") for n, test in enumerate(tests.values())]
     keyed = rows.groupBy(*(column.alias(f"i{n}") for n, column in enumerate(identity)))
@@ -192,12 +192,6 @@ def _contradictions(visible: Visible) -> Mapping[str, Column]:
 def _identity_names(visible: Visible) -> list[str]:
     parts = [part for part in (KEY, MAP_KEY) if part in visible.structs]
     return parts + [name for name in (POSITION, FIRES) if name in visible.numbers]
-
-
-def _identity(visible: Visible) -> list[Column]:
-    from pyspark.sql import functions as F
-
-    return [F.col(name) for name in _identity_names(visible)]
 
 
 def _samples(rows: DataFrame) -> tuple[str, ...]:
