@@ -40,9 +40,9 @@ _MORE_OPTIONS = "Options common to all commands: savepoints --help"
 _EXIT_CODES = """\b
 Exit codes:
   0 done                      12 query is running
-  1 failed                    13 not aligned, or verification failed
-  2 usage                     14 source data no longer available
-  3 partly done               15 target exists
+  1 failed                    13 inconsistent, or verification failed
+  2 wrong usage               14 source data no longer available
+  3 partly done, or differs   15 target already exists
  10 not found                 16 incompatible
  11 locked by another        130 interrupted
 """

@@ -176,12 +176,13 @@ def _of_every_command(function: Function, *, kind: type[click.Option]) -> Functi
         (("--log-format",), click.Choice(_FORMATS), "Format of the log on stderr."),
         (("--log-level",), click.Choice(_LEVELS, case_sensitive=False),
          "Lowest level of the log on stderr; WARNING by default."),
-        (("--progress",), click.Choice(_STYLES), "How to show progress on stderr."),
+        (("--progress",), click.Choice(_STYLES), "How to show progress on stderr; none hides it."),
         (("-o", "--output", "output_format"), click.Choice(_FORMATS),
-         "Text for people or one JSON document for scripts."),
-        (("--profile",), str, "Profile in the settings file."),
-        (("--config",), click.Path(path_type=Path), "Settings file."),
-        (("--store", "store_uri"), str, "Root of the store: a directory or s3://bucket/path."),
+         "Print text for people, or one JSON document for scripts."),
+        (("--profile",), str, "Profile to use from the settings file."),
+        (("--config",), click.Path(path_type=Path),
+         "Settings file; savepoints.toml in the current directory by default."),
+        (("--store", "store_uri"), str, "Location of the store: a directory or s3://bucket/path."),
     ):  # fmt: skip
         variable = "SAVEPOINTS_PROFILE" if "--profile" in names else None
         function = click.option(
@@ -288,7 +289,8 @@ def no_source_check(starts: str) -> Callable[[Function], Function]:
     return click.option(
         "--no-source-check",
         is_flag=True,
-        help=f"Do not check that Kafka still has the records; {starts} may then fail to start.",
+        help="Do not check that Kafka still has the records that come next; "
+        f"{starts} may then fail to start.",
     )
 
 
@@ -297,35 +299,37 @@ restored_form = click.option(
     "--format",
     "form",
     type=click.Choice(FORMS),
-    help="Form to restore from; by default native if it can be used, otherwise canonical.",
+    help="Form of the state to restore from; by default native if possible, otherwise canonical.",
 )
 broken_too = click.option(
     "--even-broken",
     is_flag=True,
-    help="Accept a savepoint that verify found broken; damaged files are still refused.",
+    help="Use the savepoint even if it is marked as broken; damaged files are still refused.",
 )
 outputs_too = click.option(
     "--outputs",
     type=click.Choice(["rewind", "none"]),
     default="rewind",
-    help="none: leave the outputs as they are; replayed rows may then be written twice.",
+    help="rewind: rewind the output tables together with the state; none: leave them as they are, "
+    "so replayed rows may be written twice.",
 )
 unreplayable_too = click.option(
     "--accept-unreplayable",
     is_flag=True,
-    help="Accept that a source, such as a socket, cannot be read again: rows are lost.",
+    help="Continue even if a source cannot be read again, such as a socket; its rows are lost.",
 )
-pausing_the_run = at_most("How long to wait for the run to pause and, later, to resume.")
+pausing_the_run = at_most("How long to wait for a run to pause, and later to resume.")
 next_checkpoint = click.option(
     "--to",
     metavar="URI",
-    help="Checkpoint for the new generation; by default the one in the settings.",
+    help="Checkpoint directory of the new generation; by default a new one in the directory that "
+    "the settings name.",
 )
 stopped_said = click.option(
     "--stopped",
     is_flag=True,
-    help="Trust that the query's own driver is stopped, instead of watching its checkpoint "
-    "for new batches first.",
+    help="Trust that your own driver of the query is stopped, and do not watch its checkpoint for "
+    "new batches first.",
 )
 
 
@@ -335,29 +339,29 @@ isolated = click.option(
     "way",
     type=click.Choice(["copy", "clone"]),
     default="copy",
-    help="copy: tables with files of their own; clone: shallow clones, which VACUUM on the "
-    "original breaks.",
+    help="copy: copy the tables with all files; clone: make shallow clones, which break when the "
+    "original table is vacuumed.",
 )
 rows_shown = click.option(
     "--sample",
     type=click.IntRange(min=0),
     default=10,
     metavar="ROWS",
-    help="How many changed, missing and extra rows to show for each output.",
+    help="How many changed, missing and extra rows of each output to show.",
 )
 tables_written = click.option(
     "--table",
     "tables",
     metavar="NAME=URI",
     multiple=True,
-    help="A Delta table that the query writes; may be repeated.",
+    help="Delta table that the query writes, and a name for it; may be repeated.",
 )
 topics_written = click.option(
     "--output-topic",
     "output_topics",
     metavar="TOPIC",
     multiple=True,
-    help="A Kafka topic that only this query writes to; may be repeated.",
+    help="Kafka topic that only this query writes to; may be repeated.",
 )
 
 
@@ -368,7 +372,7 @@ def of_query(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_keep_any_line,
-        help="Let latest and @TIME include savepoints that were rolled back or replaced.",
+        help="Let latest and @TIME also mean savepoints that were rolled back or replaced.",
     )
     return click.option(
         "--query",

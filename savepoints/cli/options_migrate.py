@@ -16,14 +16,15 @@ MAP = click.option(
     "maps",
     multiple=True,
     metavar="OLD=NEW",
-    help="Renamed column, variable or operator (by number); OLD= for one that was removed.",
+    help="Column, variable or operator (by number) that was renamed; OLD= if it was removed. May "
+    "be repeated.",
 )
 DEFAULT = click.option(
     "--default",
     "defaults",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Initial value of a new column.",
+    help="Value for a new column in the state that is converted; may be repeated.",
 )
 
 
@@ -47,7 +48,7 @@ def migrating(function: Function) -> Function:
     @click.option(
         "--allow-dropped-state",
         is_flag=True,
-        help="With --migrate: drop state that the program has no place for.",
+        help="With --migrate: drop state that the changed program does not have.",
     )
     @functools.wraps(function)
     def wrapped(

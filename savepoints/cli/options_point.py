@@ -38,24 +38,24 @@ def to_a_point(function: Function) -> Function:
     @click.option(
         "--at",
         metavar="TIME",
-        help="Use the newest savepoint whose batch was committed at or before this time.",
+        help="Use the newest savepoint whose batch was committed at or before this RFC 3339 time.",
     )
     @click.option(
         "--exact",
         is_flag=True,
-        help="With --at: go to exactly that time, not to the last savepoint before it.",
+        help="With --at: go to exactly that time, instead of to the last savepoint before it.",
     )
     @click.option(
         "--at-by",
         "by",
         type=click.Choice(["arrival", "commit"]),
-        help="With --exact: go by the records' timestamps in Kafka (the default) or by when "
-        "batches were committed.",
+        help="With --exact: what the time refers to. arrival: the timestamps of the records in "
+        "Kafka (the default); commit: when batches were committed.",
     )
     @click.option(
         "--at-batch",
         type=click.IntRange(min=0),
-        help="Use a batch that Spark still retains, with or without a savepoint.",
+        help="Use this batch, even without a savepoint of it; the checkpoint must still have it.",
     )
     @functools.wraps(function)
     def wrapped(
@@ -89,8 +89,8 @@ def restoring(function: Function) -> Function:
         "sources",
         multiple=True,
         metavar="START",
-        help="Where a source of the program starts: keep:N, new, or a position as JSON. One "
-        "per source, in order.",
+        help="Where a source of the program starts: keep:N, new, or a position as JSON. Repeat it "
+        "for each source, in order.",
     )
     @broken_too
     @unreplayable_too

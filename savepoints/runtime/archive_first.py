@@ -45,7 +45,7 @@ def run_on(
         if (found := _first(runner.archived, now)) is None:
             break
         ends, ranges = found
-        progress("Kafka no longer has the next records: reading the archive")
+        progress("reading the archive, because Kafka no longer has the next records")
         ran = bounded.run_to(
             runner, ends, ranges, scratch=scratch, limits=limits, check=check, progress=progress
         )

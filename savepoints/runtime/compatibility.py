@@ -111,4 +111,4 @@ def require_same_topics(
             now.positions, settings, topics=begun_from.topics, archives=archives
         )
     except EnvironmentUnfitError as error:
-        progress(f"cannot tell whether topics were recreated: {error.message}")
+        progress(f"could not check whether topics were recreated: {error.message}")

@@ -256,7 +256,7 @@ def _problems(
     if broken:
         reason = f": {broken[0].state_reason}" if broken[0].state_reason else ""
         yield Problem(
-            f"{count_text(len(broken), 'savepoint')} broken, such as {broken[0].id}{reason}.",
+            f"{count_text(len(broken), 'broken savepoint')}, such as {broken[0].id}{reason}.",
             f"savepoints verify {broken[0].id}",
         )
     elif verified.level == "bad":
@@ -270,7 +270,7 @@ def _of_operation(operation: Operation) -> Problem:
     undo = f"savepoints operations undo {operation.id}"
     if journal.UNDOING in operation.done:
         return Problem(f"Undoing {what} is not finished.", undo, unfinished=True)
-    after = ", ".join(operation.done) or "it began"
+    steps = ", ".join(name.replace("_", " ") for name in operation.done) or "no step"
     return Problem(
-        f"{what} is not finished; done so far: {after}.", operation.command, undo, unfinished=True
+        f"{what} is not finished; done so far: {steps}.", operation.command, undo, unfinished=True
     )

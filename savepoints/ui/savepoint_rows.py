@@ -125,7 +125,7 @@ def _facts(one: Savepoint, availability: Availability | None) -> Iterator[tuple[
     if one.edit:
         yield "Edited", f"{one.edit.reason} ({one.edit.by})"
     if one.rows_missing:
-        yield "Rows missing", one.rows_missing
+        yield "Export failed", one.rows_missing
     if one.description:
         yield "Description", one.description
     yield "Watermark", watermark_text(cut.watermark_ms)
@@ -150,7 +150,7 @@ def _commands(one: Savepoint, before: Savepoint | None) -> Iterator[tuple[str, s
     yield "Show all details", f"savepoints show {one.id}"
     yield "Preview a rollback to it", f"savepoints rollback {one.id} --dry-run"
     yield "Check its files", f"savepoints verify {one.id}"
-    yield "Try a restore", f"savepoints drill {one.id}"
+    yield "Rehearse a recovery", f"savepoints drill {one.id}"
     if before:
         yield "Compare the state row by row", f"savepoints diff {before.id} {one.id}"
     yield "Protect it from retention", f"savepoints tag {one.id} --pin"

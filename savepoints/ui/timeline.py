@@ -306,7 +306,7 @@ def _chips(drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis) -> Ite
 def _downtime(one: Downtime, axis: Axis) -> Band:
     x = axis.x(one.begin)
     begin, end = moment_text(one.begin), moment_text(one.end) if one.over else "now"
-    title = f"No batch is known between {begin} and {end}: {span_text(one.span)}"
+    title = f"No known batches between {begin} and {end}: {span_text(one.span)}"
     return Band(x, max(2.0, round(axis.x(one.end) - x, 1)), title, _y(one.row) + 11)
 
 

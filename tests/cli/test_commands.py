@@ -49,7 +49,7 @@ def test_help_groups_the_commands_and_names_the_exit_codes(call: Call) -> None:
     called = call("--help")
 
     assert called.code == 0
-    for word in (*_SECTIONS, *COMMANDS, "Exit codes", "13 not aligned"):
+    for word in (*_SECTIONS, *COMMANDS, "Exit codes", "13 inconsistent"):
         assert word in called.out
 
 

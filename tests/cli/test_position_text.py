@@ -24,8 +24,11 @@ _TABLE = (
     [
         (None, "not started"),
         (_TABLE % (7, -1, "false"), "version 7 of table 5ea381b3"),
-        (_TABLE % (7, 3, "false"), "version 7 of table 5ea381b3, behind file 3"),
-        (_TABLE % (7, 3, "true"), "version 7 of table 5ea381b3, behind file 3, as the first rows"),
+        (_TABLE % (7, 3, "false"), "version 7 of table 5ea381b3, after file 3"),
+        (
+            _TABLE % (7, 3, "true"),
+            "version 7 of table 5ea381b3, after file 3, in the initial snapshot",
+        ),
         ('{"logOffset":4}', '{"logOffset":4}'),
     ],
 )

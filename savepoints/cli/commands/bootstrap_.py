@@ -1,4 +1,4 @@
-"""Begin a query with what its program makes of the events before."""
+"""Start a query with state computed from its past events."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ if TYPE_CHECKING:
     "--until",
     required=True,
     metavar="END",
-    help="Continue there: a time, latest, offsets as JSON or in a file, or version:N of a table "
-    "that the query reads.",
+    help="Process all events up to this point: latest, an RFC 3339 time, offsets (JSON or a JSON "
+    "file), or version:N of a Delta table that the query reads.",
 )
 @click.option(
     "--batch-records",
     type=int,
     metavar="N",
-    help="Most records of a source in a batch, instead of max_offsets_per_trigger. Refused if the "
-    "result would not be that of streaming.",
+    help="Read up to N records of each source per batch, instead of max_offsets_per_trigger. "
+    "Refused if larger batches could change the result.",
 )
 @click.option(
     "--outputs",
     type=click.Choice(["write", "none"]),
     default="write",
-    help="write: to the query's own tables, which must have no rows yet; none: leave them as they "
-    "are, because they already have what the query would write.",
+    help="write: fill the query's output tables, which must be empty; none: leave the tables as "
+    "they are, because they already contain the results.",
 )
-@saved_forms("native", help="Forms of the first savepoint of the query.")
+@saved_forms(
+    "native",
+    help="How to save the state in the first savepoint: native files, canonical rows, or both.",
+)
 @mutating
 @common
 def command(
@@ -52,13 +55,13 @@ def command(
 ) -> None:
     """Start QUERY with state computed from all its events up to a point.
 
-    The program reads every event from the beginning, from the archive and Kafka or from its tables,
-    in planned batches that end exactly at that point, and fills its output tables, unless --outputs
-    none is given. Generation 1 then starts there, with a first savepoint, and `savepoints run`
-    continues with the next record.
+    Runs the program over every event from the beginning: from the archive and Kafka, or from the
+    tables that it reads. The batches are planned to end exactly at --until. The output tables are
+    filled unless --outputs none is given. Generation 1 then begins with a first savepoint, and
+    `savepoints run` continues with the next record.
 
     Larger batches are faster. They are refused if they could change what the program computes, or
-    if streaming would have dropped late events that they would count.
+    if they would count late events that streaming would have dropped.
 
     QUERY must be in the settings and must not have run yet. If interrupted, run the command again
     to resume.

@@ -13,17 +13,20 @@ from savepoints.errors import UsageError, VerificationError
 @click.option(
     "--rebuild-catalog",
     is_flag=True,
-    help="Rebuild the catalog from the manifests of the savepoints, after confirmation.",
+    help="Rebuild the catalog, which lists all savepoints, from the savepoints' manifests.",
 )
 @mutating
 @common
 def command(call: Invocation, *, rebuild_catalog: bool, consent: Consent) -> int:
     """Diagnose the store, settings and machine, and suggest fixes.
 
-    Tries conditional PUT and each permission; compares clocks, catalog and manifests; checks
-    generations, leases, unfinished operations and leftovers, Java, packages and Spark's settings,
-    and how long output versions will be kept. Exit code 13 if something is broken, 0 with
-    warnings. To check the contents of savepoints: savepoints verify --all
+    Tests every permission that the store needs, and conditional PUT. Compares clocks, and the
+    catalog with the savepoints' manifests. Checks generations, leases, unfinished operations and
+    leftover files; Java, packages and Spark's settings; and how long the output tables keep old
+    versions. Changes nothing without --rebuild-catalog.
+
+    Exit code 13 if something is broken, 0 if there are only warnings. To check the contents of
+    savepoints, use `savepoints verify --all`.
 
     \b
     Examples:

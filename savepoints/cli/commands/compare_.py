@@ -57,7 +57,7 @@ def _metrics(
     default="latest",
     metavar="END",
     help="Run all queries to this point: latest, an RFC 3339 time, a JSON file of offsets, "
-    "or a savepoint.",
+    "or the name of a savepoint.",
 )
 @click.option(
     "--key",
@@ -65,7 +65,8 @@ def _metrics(
     multiple=True,
     callback=_keys,
     metavar="OUTPUT=COLUMN,...",
-    help="Compare an output by these columns instead of the application's key.",
+    help="Match the rows of this output by these columns, instead of by the key that the "
+    "application declares; may be repeated.",
 )
 @click.option(
     "--metric",
@@ -73,14 +74,15 @@ def _metrics(
     multiple=True,
     callback=_metrics,
     metavar="NAME=SQL",
-    help="Also compare a metric: SQL over each query's outputs, which are available as views.",
+    help="Also compare the result of this SQL query, which can use each output as a view; may be "
+    "repeated.",
 )
 @click.option(
     "--report",
     "page",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.html",
-    help="Also write an HTML report.",
+    help="Also write the comparison to this file, as an HTML report.",
 )
 @rows_shown
 @click.option("--no-state", is_flag=True, help="Do not compare the state.")
@@ -98,16 +100,16 @@ def command(
     no_state: bool,
     consent: Consent,
 ) -> int:
-    """Run queries to the same offsets and compare each QUERY with the BASELINE.
+    """Run queries to the same offsets and compare them with BASELINE.
 
-    Usually they are forks of one savepoint. Each runs exactly to the end point and takes a
-    savepoint there. Then outputs are compared by key (as a multiset of rows if there is no key),
-    state row by row, and also metrics and cost. A query that is behind runs the same batches as the
-    one furthest ahead. All use the max_offsets_per_trigger of the BASELINE.
+    The queries are usually forks of one savepoint. Each runs exactly to --until and takes a
+    savepoint there. Queries that are behind run the same batches as the one furthest ahead. All use
+    the max_offsets_per_trigger of BASELINE.
 
-    The verdict is same, within or different, by the [compare.thresholds] in the settings; without
-    thresholds, every difference in an output, the state or a metric counts, and cost never does.
-    Exit code 3 if different.
+    Outputs are compared by key, or as a multiset of rows if there is no key, and state row by row.
+    Metrics and cost are compared too. The verdict is "same", "within" (the differences are within
+    the [compare.thresholds] in the settings) or "different". Without thresholds, any difference in
+    an output, the state or a metric counts; cost never does. Exit code 3 if different.
 
     \b
     Examples:

@@ -12,7 +12,10 @@ from savepoints.cli.options import Invocation, common
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @common
 def command(call: Invocation, shell: str) -> None:
-    """Print a completion script for SHELL: commands, options, and names from the store.
+    """Print a completion script for SHELL.
+
+    It completes commands, options, and the names of queries, savepoints and operations in the
+    store.
 
     \b
     Examples:

@@ -14,9 +14,10 @@ from savepoints.cli.options import Invocation, common
 def command(call: Invocation) -> None:
     """Show the effective settings and where each comes from.
 
-    In order of precedence: a flag, the environment (SAVEPOINTS_STORE,
-    SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS), a profile, savepoints.toml, [tool.savepoints] in
-    pyproject.toml, the user's settings file, the default. Secrets are shown as ***.
+    The order of precedence is: options of the command; the environment (for example
+    SAVEPOINTS_STORE or SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS); a profile; savepoints.toml;
+    [tool.savepoints] in pyproject.toml; the user's settings file; defaults. Secrets are shown as
+    ***.
 
     \b
     Examples:

@@ -18,11 +18,11 @@ from savepoints.texts import bytes_text, count_text
 def command(
     call: Invocation, name: str, destination: str, query: str | None, *, consent: Consent
 ) -> None:
-    """Copy savepoint NAME into the store at DEST: a bucket, prefix or directory.
+    """Copy savepoint NAME into another store at DEST.
 
-    The copy is complete and independent, and has the same id. Every file is checked against its
-    SHA-256 at the destination; files that are already there are not copied again. If
-    interrupted, run the command again to resume.
+    DEST is a bucket, a prefix in a bucket, or a directory. The copy is complete and independent,
+    and has the same id. The SHA-256 of every file is checked at the destination. Files that are
+    already there are not copied again. If interrupted, run the command again to resume.
 
     \b
     Examples:

@@ -28,19 +28,20 @@ from savepoints.model import BOTH, Form
 @click.option(
     "--checkpoint", metavar="URI", help="Checkpoint directory of a query that your own driver runs."
 )
-@click.option("--name", help="With --checkpoint: name to give the query.")
+@click.option("--name", help="With --checkpoint: name of the query in the store.")
 @tables_written
 @topics_written
 @click.option(
     "--outputs",
     type=click.Choice(["known", "none"]),
     default="known",
-    help="none: save no table versions, even if the newest savepoint names the query's tables.",
+    help="known: record the versions of the output tables; none: record no output tables, even if "
+    "the newest savepoint has them.",
 )
 @click.option(
     "--at-batch",
     type=int,
-    help="Save this batch, if Spark still retains it; by default the newest committed one.",
+    help="Save this batch, if the checkpoint still has it; by default the newest committed one.",
 )
 @saved_forms(
     BOTH,
@@ -53,9 +54,9 @@ from savepoints.model import BOTH, Form
     "--commit-group",
     metavar="GROUP",
     help="Also commit the offsets to Kafka for this consumer group, so that lag monitoring "
-    "sees them. The group must have no members.",
+    "sees them. The group must have no active members.",
 )
-@at_most("How long to wait for the first batch of a query that is running.")
+@at_most("How long to wait for a running query to commit its first batch.")
 @mutating
 @common
 def command(
@@ -77,8 +78,8 @@ def command(
 ) -> None:
     """Take a savepoint of QUERY, running or stopped, without disturbing it.
 
-    Nothing existing is changed, so create never asks for confirmation. The first savepoint creates
-    the store.
+    Nothing that exists is changed, so create never asks for confirmation. The first savepoint
+    creates the store.
 
     \b
     Examples:

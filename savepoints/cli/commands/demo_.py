@@ -40,16 +40,18 @@ _NEEDED = (
     type=click.Choice(["rollback", "ab", "late", "pipeline"]),
     default="rollback",
 )
-@click.option("--keep", is_flag=True, help="Keep Kafka, S3 and the store running afterwards.")
+@click.option("--keep", is_flag=True, help="Leave Kafka, S3 and the store running at the end.")
 @common
 def command(call: Invocation, name: str, *, keep: bool) -> int:
-    """Run a complete demo on real Kafka, S3, Delta and real orders.
+    """Run a complete demo with real orders, on Kafka, S3 and Delta.
 
-    STORY is rollback (undo what a bug corrupted), ab (compare two versions that start from one
-    state; writes a report to this directory), late (merge last year's orders into the live query)
-    or pipeline (late orders through three queries that read each other's tables). Starts everything
-    on free ports of this machine and stops it at the end. Exit code 1 if the result is not exactly
-    right.
+    STORY is one of: rollback (undo what a bug corrupted), ab (compare two versions of a query that
+    start from the same state, and write a report to this directory), late (merge last year's orders
+    into a live query) or pipeline (merge late orders through three queries that read each other's
+    tables).
+
+    Starts everything on free ports of this machine, and stops it at the end. Exit code 1 if the
+    result is not exactly right.
 
     \b
     Examples:

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 def command(
     call: Invocation, before: str, after: str, operator: int | None, sample: int, query: str | None
 ) -> int:
-    """Compare two savepoints: batch, offsets, operators, and the state row by row.
+    """Compare two savepoints: batch, offsets, operators, and state rows.
 
-    They may belong to different queries. Exit code 3 if they differ, 0 if not. How state is
-    stored (partitions, provider, formats) is ignored; settings are shown, but do not count as a
-    difference. Operators with equal content hashes are skipped, except for list state, whose hashes
-    ignore the order.
+    The savepoints may belong to different queries. How the state is stored (partitions, provider,
+    formats) is ignored. Different settings are shown, but do not count as a difference. Operators
+    with equal content hashes are skipped, except for list state, whose hashes ignore the order.
+
+    Exit code 3 if the savepoints differ, 0 if they do not.
 
     \b
     Examples:
@@ -75,7 +76,7 @@ def _show(output: Terminal, found: Diff) -> None:
             ("", ids.before, ids.after),
             [
                 ("batch", found.batch_id.before, found.batch_id.after),
-                ("watermark, ms since 1970", found.watermark_ms.before, found.watermark_ms.after),
+                ("watermark (ms since 1970)", found.watermark_ms.before, found.watermark_ms.after),
             ],
         )
     if found.offsets:

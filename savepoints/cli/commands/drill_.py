@@ -19,12 +19,14 @@ from savepoints.model import Form
 def command(
     call: Invocation, name: str, form: Form | None, query: str | None, *, even_broken: bool
 ) -> int:
-    """Rehearse a restore of savepoint NAME in isolation and compare it with the live query.
+    """Rehearse a recovery from savepoint NAME; the query is not touched.
 
-    Restores the savepoint, replays it up to the position of the live query and compares the two.
-    Measures how long a recovery takes and records it, with the verdict, in the events of the store.
-    The live query is not touched. Without an application in the settings the restored state is
-    compared with what the savepoint recorded. Exit code 13 if anything differs; suitable for cron.
+    Restores the savepoint into a temporary checkpoint, replays it up to the position of the live
+    query, and compares the two. Records the verdict, and how long the recovery took, in the events
+    of the store. If the settings name no application for the query, nothing is replayed: the
+    restored state is compared with what the savepoint recorded.
+
+    Suitable for cron: exit code 13 if anything differs.
 
     \b
     Examples:

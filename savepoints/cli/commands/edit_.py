@@ -13,17 +13,21 @@ _AT_MOST = 1000
 
 @click.command("edit")
 @click.argument("name", shell_complete=savepoint_names)
-@click.option("--operator", type=int, metavar="N", help="Operator number; see savepoints show.")
-@click.option("--variable", metavar="NAME", help="State variable of a transformWithState.")
-@click.option("--where", metavar="SQL", help="Only rows for which this expression is true.")
+@click.option(
+    "--operator", type=int, metavar="N", help="Number of the operator, as savepoints show lists it."
+)
+@click.option(
+    "--variable", metavar="NAME", help="With transformWithState: the state variable to edit."
+)
+@click.option("--where", metavar="SQL", help="Edit only rows for which this expression is true.")
 @click.option(
     "--set",
     "assignments",
     multiple=True,
     metavar="FIELD=SQL",
-    help="Set a field of the value; may be repeated.",
+    help="Set a field of the value to this expression; may be repeated.",
 )
-@click.option("--delete", is_flag=True, help="Remove the rows.")
+@click.option("--delete", is_flag=True, help="Delete the rows.")
 @click.option(
     "--reason",
     required=True,
@@ -36,7 +40,7 @@ _AT_MOST = 1000
     default=_AT_MOST,
     show_default=True,
     metavar="ROWS",
-    help="Abort if more rows than this would change.",
+    help="Fail, and change nothing, if more rows than this would change.",
 )
 @of_query
 @mutating
@@ -55,13 +59,15 @@ def command(
     delete: bool,
     consent: Consent,
 ) -> None:
-    """Repair selected state rows, as a new savepoint.
+    """Repair selected state rows of savepoint NAME in a new savepoint.
 
-    NAME itself is not changed. Columns are named as in `savepoints state`: key.x and value.y, or
-    just x where that is unambiguous. Only fields of the value can be set; every --set sees the
-    original row. Offsets, watermark and output versions are those of NAME. To use the new
-    savepoint, restore or roll back to its id or tag: latest, @TIME and run --recover skip it. It
-    has only the canonical form.
+    NAME itself is not changed. The new savepoint has the same offsets, watermark and output
+    versions, and its state only in the canonical form. To use it, restore or roll back to its id or
+    tag: latest, @TIME and `run --recover` skip it.
+
+    Columns are named as in `savepoints state`: key.x and value.y, or just x where that is
+    unambiguous. Only fields of the value can be set. Every --set expression reads the row as it was
+    before the edit.
 
     \b
     Examples:

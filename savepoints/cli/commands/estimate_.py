@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
     """Estimate when QUERY will catch up with Kafka, if ever.
 
-    Nothing is changed and no JVM is needed. Every figure states what it was measured on;
-    anything not measured is shown as unknown. The exit code is always 0.
+    Shows for every figure what it was measured on; what could not be measured is shown as unknown.
+    Changes nothing and needs no JVM. The exit code is 0 even if the query will never catch up.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
             ("throughput", _throughput(found)),
             ("input", _input(found)),
             ("catches up", f"{_catches_up(found)}: {found.reason}"),
-            ("kept until", _start(found)),
+            ("records kept until", _start(found)),
             ("Kafka's retention", _retention(found)),
             *(("note", one) for one in found.findings),
         ],
@@ -104,7 +104,7 @@ def _start(found: Estimate) -> str:
 
 def _retention(found: Estimate) -> str:
     return {
-        None: "unknown whether records expire before they are read",
+        None: "it is unknown whether records expire before they are read",
         True: "at the slower rate, records expire before they are read and will be lost",
         False: "records do not expire before they are read",
     }[found.retention_ends_first]

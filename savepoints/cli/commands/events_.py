@@ -16,24 +16,27 @@ if TYPE_CHECKING:
 
 
 @click.command("events")
-@click.option("--query", shell_complete=query_names, help="Only events of this query.")
-@click.option("--verb", help="Only events of this verb, for example create.")
+@click.option("--query", shell_complete=query_names, help="Show only events of this query.")
+@click.option("--verb", help="Show only events of this command, for example create.")
 @click.option(
     "--result",
     type=click.Choice(["done", "failed", "skipped"]),
-    help="Only events with this result.",
+    help="Show only events with this result.",
 )
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50, help="Show at most this many; 50 by default."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    help="Show at most this many events; 50 by default.",
 )
 @common
 def command(
     call: Invocation, query: str | None, verb: str | None, result: str | None, limit: int
 ) -> None:
-    """Show what was done to the store, by whom and with what result. Needs no JVM.
+    """Show what was done in the store, by whom and with what result.
 
-    What was skipped several times for the same reason is one line, which counts it; the JSON
-    document has each.
+    Savepoints that were skipped for the same reason share one line, with a count; the JSON document
+    has every event. Needs no JVM.
 
     \b
     Examples:

@@ -19,31 +19,33 @@ _COUNT = click.IntRange(min=-1)
 
 
 @click.command("expire")
-@click.option("--query", shell_complete=query_names, help="Only savepoints of this query.")
-@click.option("--keep-last", type=_COUNT, metavar="N", help="Keep the newest N; -1 for all.")
+@click.option("--query", shell_complete=query_names, help="Expire only savepoints of this query.")
 @click.option(
-    "--keep-hourly", type=_COUNT, metavar="N", help="Keep one for each of the last N hours."
+    "--keep-last", type=_COUNT, metavar="N", help="Keep the newest N savepoints; -1 keeps all."
 )
 @click.option(
-    "--keep-daily", type=_COUNT, metavar="N", help="Keep one for each of the last N days."
+    "--keep-hourly", type=_COUNT, metavar="N", help="Keep the newest of each hour, for N hours."
 )
 @click.option(
-    "--keep-weekly", type=_COUNT, metavar="N", help="Keep one for each of the last N weeks."
+    "--keep-daily", type=_COUNT, metavar="N", help="Keep the newest of each day, for N days."
 )
 @click.option(
-    "--keep-monthly", type=_COUNT, metavar="N", help="Keep one for each of the last N months."
+    "--keep-weekly", type=_COUNT, metavar="N", help="Keep the newest of each week, for N weeks."
+)
+@click.option(
+    "--keep-monthly", type=_COUNT, metavar="N", help="Keep the newest of each month, for N months."
 )
 @click.option(
     "--keep-within",
     metavar="DURATION",
-    help="Keep savepoints taken within this time before the newest.",
+    help="Keep savepoints taken within this duration before the newest one, for example 7d.",
 )
 @click.option(
     "--keep-tag",
     "keep_tags",
     metavar="TAG",
     multiple=True,
-    help="Keep savepoints with this tag; other tags then no longer protect savepoints. May "
+    help="Keep savepoints with this tag; other tags then no longer protect a savepoint. May "
     "be repeated.",
 )
 @mutating
@@ -60,13 +62,13 @@ def command(
 ) -> int:
     """Delete savepoints not kept by the retention rules.
 
-    Each query is treated separately. Going from the newest savepoint to the oldest, one is kept for
-    each hour, day, ISO week or month until its count is used up. Without any --keep option the
-    rules are those of [retention] in the settings.
+    The rules apply to each query separately. --keep-hourly and the like keep the newest savepoint
+    of each of the last N hours, days, ISO weeks or months that have savepoints. Without any --keep
+    option, the rules of [retention] in the settings apply.
 
-    Never deleted: savepoints that are pinned or tagged, the last good one of a query, the newest of
-    each generation, the one a current generation began from, those an interrupted operation needs,
-    and those being read.
+    These are never deleted: pinned and tagged savepoints, the last good savepoint of a query, the
+    newest of each generation, the one that a current generation began from, and those that a
+    command is reading or an interrupted operation needs.
 
     \b
     Examples:
@@ -92,7 +94,7 @@ def command(
 
 def _show(call: Invocation, plan: ExpirePlan) -> None:
     call.output.table(
-        ("id", "query", "gen", "batch", "taken", "", "why", "frees"),
+        ("id", "query", "gen", "batch", "taken", "action", "why", "frees"),
         (
             (
                 one.savepoint_id,

@@ -15,11 +15,11 @@ from savepoints.cli.render import savepoint_text
 @mutating
 @common
 def command(call: Invocation, name: str, query: str | None, *, consent: Consent) -> None:
-    """Add the canonical rows to savepoint NAME, read from its native files.
+    """Add the canonical form to a savepoint that has only the native one.
 
-    For savepoints taken with --format native. The rows can be read with SQL, and restored by
-    other versions of Spark. Nothing existing is changed except the description of the savepoint, so
-    export never asks for confirmation.
+    Reads the native state files of savepoint NAME and writes the state as rows of a Delta table.
+    The rows can be read with SQL, and restored by other versions of Spark. Of what exists, only the
+    savepoint's manifest is changed, so export never asks for confirmation.
 
     \b
     Examples:

@@ -30,16 +30,21 @@ if TYPE_CHECKING:
 @click.argument("savepoint", shell_complete=savepoint_names)
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option(
-    "--app", metavar="MODULE:ATTR", help="Application for the forks; the original's by default."
+    "--app",
+    metavar="MODULE:ATTR",
+    help="Application that the forks run; by default that of the original query.",
 )
 @isolated
-@click.option("--checkpoints", metavar="URI", help="Root directory of the forks' checkpoints.")
+@click.option(
+    "--checkpoints", metavar="URI", help="Directory in which to create the forks' checkpoints."
+)
 @click.option(
     "--table",
     "tables",
     metavar="NAME=URI",
     multiple=True,
-    help="Table for an output; ORIGINAL_forks/NAME by default; may be repeated.",
+    help="Location of the fork's table for the output NAME; by default that of the original table "
+    "followed by _forks/ and the name of the fork. May be repeated.",
 )
 @restored_form
 @no_source_check("a fork")
@@ -65,10 +70,12 @@ def command(
     """Create a new, independent query from SAVEPOINT for each NAME.
 
     Each fork has its own checkpoint and outputs, and starts with the batch after the savepoint. The
-    original query is not touched and may keep running. [queries.NAME] in the settings defines what
-    a fork runs and where its checkpoint and outputs are; without it, a fork runs the application
-    of the original, and the store records its locations. If interrupted, run the command
-    again to resume.
+    original query is not touched and may keep running. If interrupted, run the command again to
+    resume.
+
+    If the settings have a section [queries.NAME], it defines which application a fork runs and
+    where its checkpoint and outputs are. Otherwise the fork runs the application of the original
+    query, and its locations are recorded in the store.
 
     \b
     Examples:

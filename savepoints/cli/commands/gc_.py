@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     metavar="DURATION",
     default="24h",
     show_default=True,
-    help="Ignore files younger than this; a command may still be writing them.",
+    help="Keep files younger than this, because a command may still be writing them.",
 )
 @mutating
 @executed
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def command(call: Invocation, grace: str, *, consent: Consent) -> int:
     """Delete files that no savepoint references.
 
-    Files left by a killed command are deleted, and interrupted removals are finished. A complete
-    savepoint missing from the catalog is added back.
+    Deletes what killed commands left behind, and finishes interrupted removals of savepoints. A
+    complete savepoint that is missing from the catalog is added to it.
 
     \b
     Examples:
@@ -45,30 +45,23 @@ def command(call: Invocation, grace: str, *, consent: Consent) -> int:
     if not call.confirm(plan, consent, unasked=not plan.orphans, show=lambda: _show(call, plan)):
         return 0
     done = gc.execute(plan, call.store, progress=call.output.progress)
-    lines = (*map("adopted {}".format, done.adopted), *map("removed {}".format, done.finished))
+    lines = (
+        *map("added {} to the catalog".format, done.adopted),
+        *map("removed {}".format, done.finished),
+    )
     return removal_text.show(call.output, done, lines)
 
 
 def _show(call: Invocation, plan: GcPlan) -> None:
     if plan.orphans:
         call.output.table(
-            ("what", "where", "to do", "why", "files", "size"),
-            (
-                (
-                    one.kind,
-                    one.place,
-                    one.action,
-                    one.why,
-                    len(one.files),
-                    bytes_text(one.bytes),
-                )
-                for one in plan.orphans
-            ),
-            optional=("what", "files", "size"),
+            ("action", "why", "files", "size"),
+            ((one.repair, one.why, len(one.files), bytes_text(one.bytes)) for one in plan.orphans),
+            optional=("files", "size"),
         )
     for warning in plan.warnings:
         call.output.line(f"note: {warning}")
     call.output.line(
-        f"{count_text(len(plan.orphans), 'orphan')}, {bytes_text(plan.bytes)} would be freed; "
+        f"{count_text(len(plan.orphans), 'leftover')}, {bytes_text(plan.bytes)} would be freed; "
         f"{plan.young} more are younger than {duration_text(timedelta(seconds=plan.grace_seconds))}"
     )

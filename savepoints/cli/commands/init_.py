@@ -1,4 +1,4 @@
-"""Write a settings file from a running checkpoint."""
+"""Write a settings file from a checkpoint, or create an empty store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from savepoints.errors import TargetExistsError
 
 @click.command("init")
 @click.argument("checkpoint", required=False)
-@click.option("--query", help="Name of the query; the directory's name by default.")
+@click.option("--query", help="Name of the query; by default that of the checkpoint directory.")
 @tables_written
 @click.option(
     "--file",
@@ -25,11 +25,13 @@ from savepoints.errors import TargetExistsError
 def command(
     call: Invocation, checkpoint: str | None, query: str | None, tables: tuple[str, ...], file: Path
 ) -> None:
-    """Write a commented settings file from the CHECKPOINT of a query, or create an empty store.
+    """Write a settings file from a CHECKPOINT, or create an empty store.
 
-    The file describes the checkpoint (operators, state store, partitions, topics) and marks what
-    you must fill in. The query may be running. Without CHECKPOINT a store is created where --store
-    or the settings say, as the first create, run or attach would do. Needs no JVM.
+    The file has comments that describe the query in CHECKPOINT (operators, state store, partitions,
+    topics), and marks what you must fill in. The query may be running.
+
+    Without CHECKPOINT, an empty store is created at --store, or at the location in the settings.
+    This is optional: the first create, run or attach does it as well. Needs no JVM.
 
     \b
     Examples:

@@ -23,20 +23,20 @@ _HOURS = 24
     "--since",
     metavar="TIME",
     callback=moment,
-    help="Only events dropped by batches that ran at or after this time: RFC 3339, or an "
+    help="List only events dropped by batches that ran at or after this time: RFC 3339, or an "
     "age like 1d.",
 )
 @common
 def command(call: Invocation, query: str, since: datetime | None) -> None:
-    """List the events that QUERY read but Spark dropped, because the watermark had passed them.
+    """List the events that QUERY read but Spark dropped as late.
 
-    Spark drops them without an error, and its metrics count only rows after partial aggregation.
-    This command finds the events themselves. It takes the watermark of each batch from the batch
-    log, and from the program's plan what each operator compares with it: the end of a window or the
-    time of an event. Nothing is changed, and the query may be running.
+    Spark drops events that the watermark has passed without an error, and its metrics count only
+    rows after partial aggregation. This command finds the events themselves: it compares what each
+    batch read with the watermark of that batch, as each operator of the program does. Nothing is
+    changed, and the query may be running.
 
-    Events that have since been merged are not listed. Duplicates of events that were counted are
-    listed separately and never merged. savepoints merge QUERY --dropped merges the others.
+    Events that have been merged since are not listed. Duplicates of events that were counted are
+    listed separately and never merged. To merge the others: savepoints merge QUERY --dropped
 
     \b
     Examples:

@@ -15,13 +15,14 @@ from savepoints.cli.options import Invocation, common
     "style",
     type=click.Choice(["text", "json", "mermaid", "dot"]),
     default="text",
-    help="A tree, one JSON document, or a diagram for Mermaid or Graphviz.",
+    help="Print a tree, one JSON document, or a diagram for Mermaid or Graphviz (dot).",
 )
 @common
 def command(call: Invocation, query: str | None, style: str) -> None:
-    """Show which savepoint each generation began from, and which savepoints were taken in it.
+    """Show which savepoint each generation began from.
 
-    Savepoints that no longer exist but are still referred to are shown as gone. Needs no JVM.
+    Also shows which savepoints were taken in each generation. Deleted savepoints that a generation
+    or another savepoint still refers to are shown as gone. Needs no JVM.
 
     \b
     Examples:

@@ -18,42 +18,43 @@ if TYPE_CHECKING:
 
 
 _COLUMNS = (
-    "id", "query", "kind", "gen", "batch", "cut committed", "rows", "copied", "took", "state",
+    "id", "query", "kind", "gen", "batch", "committed", "rows", "copied", "took", "state",
 )  # fmt: skip
 _LABELS = ("tags", "pinned", "description")
 # Left out on a narrow screen; `show` has everything. The id says when it was taken.
 _OPTIONAL = (
-    "took", "copied", "gen", "cut committed", "pinned", "kind", "rows", "description", "tags",
+    "took", "copied", "gen", "committed", "pinned", "kind", "rows", "description", "tags",
 )  # fmt: skip
 
 
 @click.command("list")
-@click.option("--query", shell_complete=query_names, help="Only savepoints of this query.")
-@click.option("--tag", help="Only savepoints with this tag.")
+@click.option("--query", shell_complete=query_names, help="List only savepoints of this query.")
+@click.option("--tag", help="List only savepoints with this tag.")
 @click.option(
     "--since",
     metavar="TIME",
     callback=moment,
-    help="Only savepoints whose batch was committed at or after this time: RFC 3339, or an "
+    help="List only savepoints whose batch was committed at or after this time: RFC 3339, or an "
     "age like 7d.",
 )
 @click.option(
     "--until",
     metavar="TIME",
     callback=moment,
-    help="Only savepoints whose batch was committed at or before this time.",
+    help="List only savepoints whose batch was committed at or before this time: RFC 3339, or an "
+    "age like 7d.",
 )
 @click.option(
     "--state",
     type=click.Choice(get_args(SavepointState)),
-    help="Only savepoints in this state; by default all except those being deleted.",
+    help="List only savepoints in this state; by default all except those being deleted.",
 )
 @click.option(
     "--check-sources",
     is_flag=True,
-    help="Ask Kafka which savepoints can be restored now; `show` also says until when.",
+    help="Ask Kafka which savepoints can be restored now; savepoints show also prints until when.",
 )
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most this many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List at most N savepoints.")
 @common
 def command(
     call: Invocation,
@@ -66,11 +67,11 @@ def command(
     *,
     check_sources: bool,
 ) -> None:
-    """List savepoints, newest first. Needs no JVM.
+    """List savepoints, newest first.
 
-    `latest` and times never refer to a savepoint that is marked as rolled back, or as replaced by
-    a promotion or another verb. On a narrow terminal some columns are hidden; `savepoints show`
-    prints everything.
+    In other commands, `latest` and @TIME skip savepoints whose state is shown as rolled back or
+    replaced. On a narrow terminal some columns are hidden; `savepoints show` prints everything.
+    Needs no JVM.
 
     \b
     Examples:

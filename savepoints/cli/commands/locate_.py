@@ -14,10 +14,10 @@ from savepoints.errors import NotFoundError
 @click.argument("output", required=False)
 @common
 def command(call: Invocation, query: str, output: str | None) -> None:
-    """Print the locations of the current outputs of QUERY, or only of OUTPUT.
+    """Print where the current outputs of QUERY are, or only OUTPUT.
 
-    After `savepoints promote --outputs point` a query writes to the tables of its fork. Readers
-    that call this before they open a table follow the switch. Needs no JVM.
+    After `savepoints promote --outputs point`, a query writes to the tables of its fork. Programs
+    that call locate before they open a table read from the new location. Needs no JVM.
 
     \b
     Examples:

@@ -23,61 +23,64 @@ if TYPE_CHECKING:
 @click.command("merge")
 @click.argument("query", shell_complete=query_names)
 @click.option(
-    "--batch", metavar="URI", help="Parquet, JSON or CSV files, a directory, or a Delta table."
+    "--batch",
+    metavar="URI",
+    help="Late events to merge: Parquet, JSON or CSV files, a directory of them, or a Delta table.",
 )
 @click.option(
     "--dropped",
     is_flag=True,
-    help="Instead of a batch, merge the events that Spark dropped as late; `savepoints "
-    "late` lists them.",
+    help="Merge the events that Spark dropped as late, instead of --batch; savepoints late lists "
+    "them.",
 )
 @click.option(
     "--since",
     metavar="TIME",
     callback=moment,
-    help="With --dropped: only events dropped by batches that ran at or after this time: "
+    help="With --dropped: merge only events dropped by batches that ran at or after this time: "
     "RFC 3339, or an age like 1d.",
 )
 @click.option(
     "--input",
     "input_name",
     metavar="NAME",
-    help="Input the batch belongs to, if the query has several.",
+    help="Input of the program that the batch belongs to; needed if the program has several.",
 )
 @click.option(
     "--controls",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Number of untouched entities to replay as a check; by default [merge] controls in the "
-    "settings.",
+    help="Replay N control entities as a check; by default [merge] controls in the settings.",
 )
 @click.option(
     "--quarantine",
     metavar="URI",
-    help="Write rows that are not valid events to this location and merge the rest.",
+    help="Write rows that are not valid events to this location and merge the rest; without it, "
+    "invalid rows make the command fail.",
 )
 @click.option(
     "--policy",
     type=click.Choice(["exact", "append", "replay-all", "merge-function"]),
     default="exact",
     show_default=True,
-    help="What to give up if the merge cannot be exact.",
+    help="How to merge. All but exact give something up, as described above.",
 )
 @click.option(
     "--until",
     metavar="TIME",
     callback=moment,
-    help="Merge only events before this time: RFC 3339, or an age like 7d.",
+    help="With --batch: merge only events whose event time is before this time: RFC 3339, or an "
+    "age like 7d.",
 )
 @click.option(
     "--downstream",
     type=click.Choice(["none", "plan", "merge"]),
     default="none",
     show_default=True,
-    help="Queries that read the tables of QUERY: leave them alone (none), show what would "
-    "change in each (plan), or correct each (merge).",
+    help="What to do with the queries that read the tables of QUERY. none: leave them as they are; "
+    "plan: show what would change in each; merge: correct each.",
 )
-@click.option("--undo", is_flag=True, help="Undo the last merge of QUERY.")
+@click.option("--undo", is_flag=True, help="Undo the last merge of QUERY, outputs included.")
 @pausing_the_run
 @mutating
 @common
@@ -98,36 +101,34 @@ def command(
     undo: bool,
     consent: Consent,
 ) -> None:
-    """Merge late events into state and outputs as if they had arrived on time.
+    """Merge late events into state and outputs, as if they were on time.
 
-    Only the entities that the events touch are replayed, from savepoints taken before the late
-    events, while the query keeps running. It is paused only for the last steps: the replayed state
-    replaces the live one in the next generation, and the rows in the outputs are corrected in one
-    commit per table.
+    An entity is what state and output rows belong to, such as a customer. Only the entities that
+    the events touch are replayed, from savepoints taken before the late events, while the query
+    keeps running. The query is paused only for the last steps: the replayed state replaces the live
+    one in the next generation, and the output rows are corrected in one commit per table.
 
-    Some control entities that no event touches are replayed as well. If a control entity differs
-    from the live query, everything is replayed again, batch by batch; if one still differs, the
+    As a check, some control entities that no event touches are replayed too. If one of them differs
+    from the live query, everything is replayed again, batch by batch. If one still differs, the
     program cannot be replayed exactly, and nothing is changed.
 
-    Events that the query has already seen are skipped by their id, and merging the same batch again
-    changes nothing. A column named op (insert, remove or replace) corrects individual events.
+    Events that the query has already seen are recognised by their id and skipped; merging the same
+    batch again changes nothing. A column named op (insert, remove or replace) corrects individual
+    events.
 
-    What cannot be merged exactly is refused with the reason. --policy append sends the events to
-    the end of the topic as if they arrived now: those below the watermark are dropped, and it
-    cannot be undone. --policy replay-all replays all events of all entities in order of event time:
-    effects of the order of arrival are lost. --policy merge-function replays nothing: functions of
-    the application combine the current state with what the late events alone produce.
+    With --policy exact, what cannot be merged exactly is refused with the reason. The other
+    policies give something up. append writes the events to the end of the topic, as if they
+    arrived now: those below the watermark are dropped, and it cannot be undone. replay-all replays
+    all events of all entities in order of event time: effects of the order of arrival are lost.
+    merge-function replays nothing: functions of the application combine the current state with
+    what the late events alone produce.
 
-    --dropped merges the events that the query has already read but Spark dropped as late; each is
-    merged only once. Queries that read the tables of QUERY do not receive this correction:
-    --downstream works only with --batch.
+    Queries that read a table of QUERY do not notice a correction by themselves. --downstream merge
+    corrects them, and the queries that read from them, by replaying from the table what the
+    correction touches. Everything is computed and checked before anything is changed. --downstream
+    plan only shows the rows that would change.
 
-    Queries that read a table of QUERY do not notice a correction by themselves. With --downstream
-    merge each of them is corrected, too, and those that read from it: what the correction touches
-    is replayed from the table. Everything is computed and checked before anything is changed.
-    --downstream plan stops there: it shows the rows that would change, and changes nothing.
-
-    With --undo the query goes back to its state before the merge, outputs included.
+    --dropped merges each event that Spark dropped as late once. It does not work with --downstream.
 
     \b
     Examples:
@@ -219,12 +220,12 @@ def _require_one_of(
 def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
     counted = (
         f"{count_text(done.rows, 'event')} of {count_text(done.entities, 'entity')}; "
-        f"{done.known:,} already known"
+        f"{done.known:,} already seen"
     )
     if done.policy == "append" and done.rows:
         return [("query", done.query), ("appended", counted), ("took", f"{done.seconds:.1f} s")]
     if done.checkpoint is None:
-        why = f"already merged by {done.merged_by}" if done.merged_by else "all already known"
+        why = f"already merged by {done.merged_by}" if done.merged_by else "all already seen"
         rest = f"; {count_text(left_out, 'row')} excluded by --until" if left_out else ""
         return [
             ("query", done.query),
@@ -238,7 +239,7 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
         *_replay(done),
         *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
         ("safety savepoint", done.safety_id or "none"),
-        ("nothing written for", pause),
+        ("paused for", pause),
         ("took", f"{done.seconds:.1f} s"),
         ("undo", f"savepoints merge {done.query} --undo"),
     ]
@@ -248,7 +249,7 @@ def _replay(done: Merged) -> list[tuple[str, object]]:
     if done.policy == "replay-all":
         return [("replayed", "all events of all entities")]
     if done.policy == "merge-function":
-        return [("combined", "by the application's functions, nothing replayed")]
+        return [("combined", "by the application's functions; nothing was replayed")]
     return [
         ("control entities", f"{done.controls}, all identical to the live query"),
         ("replayed", "batch by batch" if done.way == "faithful" else "in a few large batches"),

@@ -19,16 +19,21 @@ from savepoints.errors import UsageError
     help="Write the metrics to this file, for node_exporter's textfile collector.",
 )
 @click.option(
-    "--serve", "port", type=int, metavar="PORT", help="Serve metrics to Prometheus until Ctrl-C."
+    "--serve",
+    "port",
+    type=int,
+    metavar="PORT",
+    help="Serve the metrics to Prometheus on this port until Ctrl-C.",
 )
 @click.option("--address", default="127.0.0.1", help="With --serve: address to listen on.")
 @common
 def command(call: Invocation, path: Path | None, port: int | None, address: str) -> None:
-    """Show metrics of the store in Prometheus text format. Needs no JVM.
+    """Show metrics of the store in Prometheus text format.
 
-    Computed from the catalog and the events, so every process reports the same values. If the
-    settings name a Kafka broker, it is asked for the lag of each query, with a timeout of two
-    seconds. Set metrics_file to write them to a file after each periodic savepoint, too.
+    The metrics are computed from the catalog and the events of the store, so every process reports
+    the same values. If the settings name a Kafka broker, it is asked for the lag of each query,
+    with a timeout of two seconds. To have the metrics written to a file after each periodic
+    savepoint, set metrics_file in the settings. Needs no JVM.
 
     \b
     Examples:
@@ -47,7 +52,7 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
         call.output.err.print(f"wrote {path}", highlight=False)
     elif port is not None:
         bound, _ = metrics.serve(call.place, port, address)
-        call.output.err.print(f"http://{address}:{bound}/metrics, stop with Ctrl-C")
+        call.output.err.print(f"serving http://{address}:{bound}/metrics (stop with Ctrl-C)")
         threading.Event().wait()
     elif call.output.format == "json":
         found = metrics.of_store(call.place)

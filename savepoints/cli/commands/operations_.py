@@ -26,9 +26,9 @@ _RESULTS = {
 
 @click.group("operations")
 def command() -> None:
-    """List, finish or undo operations that were interrupted.
+    """List, finish or undo interrupted operations.
 
-    While an operation on a query is unfinished, nothing else may touch the query.
+    While an operation on a query is unfinished, no other command may run or change the query.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--query", shell_complete=query_names, help="Only operations on this query.")
+@click.option("--query", shell_complete=query_names, help="List only operations on this query.")
 @common
 def list_(call: Invocation, query: str | None) -> None:
     """List operations, newest first.
@@ -125,7 +125,7 @@ def resume(call: Invocation, operation: str, *, consent: Consent) -> None:
 @mutating
 @common
 def undo(call: Invocation, operation: str, *, consent: Consent) -> None:
-    """Undo what OPERATION has done so far; its query is then as it was before.
+    """Undo what OPERATION has done so far, as if it had never begun.
 
     \b
     Examples:
@@ -145,4 +145,4 @@ def take_back(call: Invocation, operation: str, *, consent: Consent) -> None:
     if call.output.format == "json":
         call.output.document(operation=undone)
     else:
-        call.output.line(f"{undone.id} is undone; {undone.query} is as it was before")
+        call.output.line(f"{undone.id} is undone; {undone.query} is as it was before it")

@@ -1,4 +1,4 @@
-"""Write the store as one HTML page: the answers, a timeline, every savepoint."""
+"""Write one HTML page about the store: problems, timeline, savepoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from savepoints.errors import UsageError
 @click.option(
     "--query",
     shell_complete=query_names,
-    help="Only this query, with its forks and what it was forked from.",
+    help="Show only this query, its forks, and the query that it was forked from.",
 )
 @click.option(
     "--since",
@@ -35,8 +35,8 @@ from savepoints.errors import UsageError
 @click.option(
     "--no-source-check",
     is_flag=True,
-    help="Read only the store, not Kafka or checkpoints; lag and the time until which "
-    "savepoints are restorable are then missing.",
+    help="Read only the store, not Kafka or checkpoints. The page then does not show lag, or until "
+    "when savepoints can be restored.",
 )
 @common
 def command(
@@ -47,15 +47,16 @@ def command(
     *,
     no_source_check: bool,
 ) -> None:
-    """Write the store as one HTML page. Needs no JVM.
+    """Write one HTML page about the store.
 
-    At the top is what needs attention, with the command to type. Below, for each query: age of the
-    last savepoint, until when it is restorable, lag, last verify and drill; then a timeline of
-    savepoints, generations and forks, every savepoint with its details, operations and events.
+    At the top is what needs attention, with the command to type. Then, for each query: the age of
+    its last savepoint, until when that can be restored, lag, and the last verify and drill. Below
+    are a timeline of savepoints, generations and forks, the details of every savepoint, operations
+    and events.
 
-    The page is a single file without scripts or external resources: mail it, print it, keep it with
-    an incident. It shows offsets, table URIs, tags and error messages, but no state rows.
-    `savepoints ui` shows the same page live.
+    The page is a single file without scripts or external resources: mail it, print it, or keep it
+    with an incident. It shows offsets, table URIs, tags and error messages, but no state rows.
+    `savepoints ui` serves the same page, always up to date. Needs no JVM.
 
     \b
     Examples:

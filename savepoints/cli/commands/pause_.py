@@ -25,8 +25,8 @@ def waiting(function: Function) -> Function:
         is_flag=False,
         flag_value=_DEFAULT_WAIT,
         callback=duration,
-        help=f"Wait until the query has paused or resumed, up to this long; {_DEFAULT_WAIT} "
-        "without a value.",
+        help="Wait up to this long until the query has paused or resumed; without a value, "
+        f"{_DEFAULT_WAIT}.",
     )(function)
 
 
@@ -37,19 +37,20 @@ def waiting(function: Function) -> Function:
     "--reason",
     default="",
     metavar="TEXT",
-    help="Why the query is paused; shown with its status.",
+    help="Reason for the pause; shown with the status of the query.",
 )
 @common
 def command(call: Invocation, query: str, wait: timedelta | None, reason: str) -> None:
     """Pause QUERY after its current batch.
 
     The run finishes its batch, takes a native savepoint and releases the lease, so that rollback
-    and other commands can work on the query; it then waits for `savepoints resume`. A run with
-    --until or another limit ends instead. If no run is active, the request stays: the next run is
-    paused as soon as it starts. Only `savepoints run` obeys; a query in your own driver does not.
+    and other commands can change the query. It then waits for `savepoints resume`. A run with
+    --until or another limit ends instead. If the query is not running, its next run is paused as
+    soon as it starts. Only queries that `savepoints run` runs can be paused, not those in your own
+    driver.
 
-    Pausing again shows the current status. Exit code 3 if the query is not paused within --wait.
-    Needs no JVM.
+    To see the current status, run the command again. Exit code 3 if the query has not paused within
+    --wait. Needs no JVM.
 
     \b
     Examples:
@@ -76,7 +77,7 @@ def show(call: Invocation, now: PauseState, already: str, following: str) -> Non
     pairs = [
         ("query", now.query),
         ("state", f"{already}{now.state}"),
-        ("asked", asked),
+        ("requested", asked),
         ("reason", now.reason),
         ("paused since", moment_text(now.paused_at) if now.paused_at else ""),
         ("batch", batch if stopped else ""),

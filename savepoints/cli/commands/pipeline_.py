@@ -1,4 +1,4 @@
-"""Show which queries read each other's tables, and how far behind."""
+"""Show, save, roll back or fork queries that read each other's tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _of_queries(
 
 @click.group("pipeline")
 def command() -> None:
-    """Show, save, roll back or fork the queries that read each other's tables.
+    """Show, save, roll back or fork queries that read each other's tables.
 
     \b
     Examples:
@@ -57,11 +57,12 @@ def command() -> None:
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid diagram instead of a tree.")
 @common
 def show(call: Invocation, query: str, *, mermaid: bool) -> None:
-    """Show the pipeline that QUERY belongs to: who reads whose tables, and how far behind.
+    """Show which queries read each other's tables, and how far behind.
 
-    What each query reads is taken from its checkpoint; what it writes, from settings and
-    savepoints. Tables and topics that no known query writes are shown as coming from outside; the
-    topics that a query writes have to be named: `savepoints create --output-topic`. Needs no JVM.
+    Shows the whole pipeline that QUERY belongs to. What each query reads is taken from its
+    checkpoint, what it writes from the settings and savepoints. Tables and topics that no known
+    query writes are shown as coming from outside. Topics that a query writes must be named once,
+    with `savepoints create --output-topic`. Needs no JVM.
 
     \b
     Examples:
@@ -84,12 +85,12 @@ def show(call: Invocation, query: str, *, mermaid: bool) -> None:
 @command.command("create")
 @click.argument("query", shell_complete=query_names)
 @click.option(
-    "--tag", help='Tag for the savepoint of each query; by default "group-" and the current time.'
+    "--tag", help='Tag for the savepoints; by default "group-" followed by the current time.'
 )
-@saved_forms("native", help="Copies of the state to save: native files, canonical rows, or both.")
+@saved_forms("native", help="How to save the state: native files, canonical rows, or both.")
 @at_most(
-    "How long to wait for the first batch of a running query, and for a writer to commit a batch "
-    "whose rows a reader has already read."
+    "How long to wait for a running query to commit its first batch, and for a writer to commit a "
+    "batch whose rows a reader has already read."
 )
 @mutating
 @common
@@ -105,9 +106,11 @@ def create(
     """Take consistent savepoints of all queries in the pipeline of QUERY.
 
     Running queries are not stopped. Readers are saved before the queries whose tables they read, so
-    no reader's savepoint includes rows that the writer's savepoint lacks. Nothing existing is
-    changed, so create never asks for confirmation. If interrupted, run the command again: it skips
-    queries that already have a savepoint with the tag.
+    no reader's savepoint includes rows that the writer's savepoint lacks. Nothing that exists is
+    changed, so create never asks for confirmation.
+
+    If interrupted, run the command again with the same tag: it skips queries that already have a
+    savepoint with this tag.
 
     \b
     Examples:
@@ -132,11 +135,13 @@ def create(
 @click.option("--tag", required=True, help="Tag of the savepoints.")
 @common
 def verify(call: Invocation, query: str, tag: str) -> None:
-    """Check that each query of a pipeline has a savepoint with the tag, and that they fit together.
+    """Check that the savepoints of a pipeline with a tag fit together.
 
-    They fit together if no reader has read more of a table than its writer's savepoint has written.
-    To check the files of each savepoint: `savepoints verify`. Exit code 13 if they do not fit
-    together. Needs no JVM.
+    Each query in the pipeline of QUERY must have a savepoint with the tag, and no reader's
+    savepoint may have read more of a table than the writer's savepoint has written. Exit code 13 if
+    the savepoints do not fit together.
+
+    Checks no files: use `savepoints verify` for each savepoint. Needs no JVM.
 
     \b
     Examples:
@@ -161,7 +166,8 @@ def verify(call: Invocation, query: str, tag: str) -> None:
 def list_(call: Invocation, query: str) -> None:
     """List the groups of savepoints of QUERY's pipeline, newest first.
 
-    A group is savepoints of several of its queries that share a tag. Needs no JVM.
+    A group consists of savepoints of several queries of the pipeline that share a tag. Needs no
+    JVM.
 
     \b
     Examples:
@@ -180,10 +186,11 @@ def list_(call: Invocation, query: str) -> None:
 @mutating
 @common
 def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: Consent) -> None:
-    """Copy a group, one savepoint of each query of a pipeline, into the store at DEST.
+    """Copy a group of savepoints into another store at DEST.
 
-    The same as `savepoints copy` for each; refused if one is missing or they do not fit together.
-    If interrupted, run the command again to resume.
+    Does the same as `savepoints copy` for each savepoint of the pipeline of QUERY that has the tag.
+    Refused if a query has no savepoint with the tag, or if the savepoints do not fit together. If
+    interrupted, run the command again to resume.
 
     \b
     Examples:
@@ -214,12 +221,12 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     "--all",
     "every",
     is_flag=True,
-    help="Roll back all queries of the pipeline, not only QUERY and those that read from it.",
+    help="Roll back all queries of the pipeline, not only QUERY and the queries that read from it.",
 )
 @click.option(
     "--exact",
     is_flag=True,
-    help="If NAME is @TIME, bring every query to exactly that time, between savepoints too.",
+    help="With @TIME as NAME: bring every query to exactly that time, even between savepoints.",
 )
 @click.option(
     "--writer",
@@ -227,16 +234,17 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     multiple=True,
     metavar="QUERY=MODULE:FUNCTION",
     callback=_of_queries,
-    help="For a reader that has to catch up: a function that takes the SparkSession and "
-    "returns the query's DataStreamWriter, not started.",
+    help="Function that takes a SparkSession and returns the DataStreamWriter of QUERY, not "
+    "started; needed for a query in your own driver that has to catch up. May be repeated.",
 )
 @click.option(
     "--checkpoints",
     metavar="URI",
-    help="Directory for new checkpoints of queries that are not in the settings.",
+    help="Directory in which to create the new checkpoints of queries that are not in the "
+    "settings.",
 )
 @no_source_check("a query")
-@at_most("How long to wait for a run to pause and, later, to resume.")
+@at_most("How long to wait for a run to pause, and later to resume.")
 @mutating
 @stopped_said
 @common
@@ -254,21 +262,23 @@ def rollback(
     stopped: bool,
     consent: Consent,
 ) -> None:
-    """Roll back QUERY, together with all queries that read from it, to savepoint NAME.
+    """Roll back QUERY and all queries that read from it to savepoint NAME.
 
-    QUERY goes to NAME; with --all, so do the queries of the pipeline that read no other query. To
-    roll all of them back to one group, pass its tag as NAME. A reader goes to its savepoint with
-    that tag if it fits, otherwise to its newest savepoint that has read nothing that is rolled
-    back. From there it reads exactly as far as its tables are rewound, and then continues after the
-    rewinds, so it neither fails on them nor reads anything twice.
+    QUERY goes back to NAME. With --all, so do the queries of the pipeline that read from no other
+    query. To roll all queries back to one group, pass the tag of the group as NAME.
 
-    With --exact and @TIME as NAME, all are then run on to exactly that time: those that read no
-    other query with what had arrived by then, each reader with everything that its writer has
-    written when that is there. Their applications have to be in the settings.
+    Queries that read from a query that is rolled back are readers. A reader goes back to its
+    savepoint with the tag NAME if that fits, otherwise to its newest savepoint that has read
+    nothing that is rolled back. From there it reads exactly as far as its tables are rewound, and
+    then continues after the rewinds: it neither fails on them nor reads anything twice.
 
-    Safety savepoints of all queries are taken first; `savepoints undo QUERY` undoes the rollback of
-    all of them. If interrupted, run the command again to resume. Runs of `savepoints run` are
-    paused meanwhile and then resume; a query in your own driver must be stopped first.
+    With @TIME as NAME and --exact, all queries are then run to exactly that time: the queries that
+    read from no other query process what had arrived by then, and each reader everything that its
+    writers had written by then. The settings must name the applications of all queries.
+
+    A safety savepoint of each query is taken first; `savepoints undo QUERY` undoes the rollback of
+    all queries. Queries that `savepoints run` runs are paused meanwhile; stop a query in your own
+    driver before. If interrupted, run the command again to resume.
 
     \b
     Examples:
@@ -308,10 +318,13 @@ def rollback(
     multiple=True,
     metavar="QUERY=MODULE:ATTR",
     callback=_of_queries,
-    help="Application of the fork of QUERY; the original's by default; may be repeated.",
+    help="Application that the fork of QUERY runs; by default that of the original query. May be "
+    "repeated.",
 )
 @isolated
-@click.option("--checkpoints", metavar="URI", help="Root directory of the forks' checkpoints.")
+@click.option(
+    "--checkpoints", metavar="URI", help="Directory in which to create the forks' checkpoints."
+)
 @no_source_check("a fork")
 @mutating
 @common
@@ -327,12 +340,12 @@ def fork(
     no_source_check: bool,
     consent: Consent,
 ) -> None:
-    """Fork QUERY and all queries that read from it, from SAVEPOINT, as QUERY_NAME and so on.
+    """Fork QUERY and all queries that read from it, from SAVEPOINT.
 
-    SAVEPOINT is usually the tag of a group (`pipeline create`). Each fork has its own checkpoint
-    and tables, and reads the tables of the other forks; what it reads of queries that are not
-    forked, it reads live. The pipeline itself is not touched and may keep running. If interrupted,
-    run the command again to resume.
+    SAVEPOINT is usually the tag of a group (`savepoints pipeline create`). The fork of each query
+    is called QUERY_NAME. Each fork has its own checkpoint and tables, and reads the tables of the
+    other forks. Tables of queries that are not forked are read live. The pipeline itself is not
+    touched and may keep running. If interrupted, run the command again to resume.
 
     \b
     Examples:
@@ -367,7 +380,7 @@ def fork(
     "--until",
     default="latest",
     metavar="END",
-    help="Where what both versions read ends: latest, or an RFC 3339 time.",
+    help="Run both versions to this point before comparing: latest, or an RFC 3339 time.",
 )
 @rows_shown
 @click.option("--no-state", is_flag=True, help="Do not compare the state.")
@@ -383,13 +396,15 @@ def compare(
     no_state: bool,
     consent: Consent,
 ) -> int:
-    """Compare each query of a pipeline with its fork NAME, level by level, at equal cuts.
+    """Compare each query of a pipeline with its fork NAME.
 
-    All of them are run to equal cuts first: those that read the same topics and tables to the same
-    end, and each reader of a forked query to the end of its table. So none of them may be running:
-    pause those that are (`savepoints pause --wait`). Outputs are compared by key (as a multiset of
-    rows if there is no key), and state row by row; the metrics of the settings, over the outputs of
-    all. Exit code 3 if different.
+    First, all queries and forks are run to the same point: those that read from outside to the same
+    end of their topics and tables, and each reader to the end of its writer's table. None of them
+    may be running: pause them with `savepoints pause QUERY --wait`.
+
+    Then each query is compared with its fork, writers before readers: outputs by key, or as a
+    multiset of rows if there is no key, and state row by row. The metrics in the settings are
+    compared over the outputs of all queries. Exit code 3 if different.
 
     \b
     Examples:
@@ -419,16 +434,18 @@ def compare(
 def promote(
     call: Invocation, query: str, name: str, wait: timedelta, *, no_checks: bool, consent: Consent
 ) -> None:
-    """Let the forks NAME take over from the queries of a pipeline, all at equal cuts.
+    """Let the forks NAME take over from the queries of a pipeline.
 
-    The forks catch up while the pipeline keeps running; then its queries are paused, all are run to
-    equal cuts, and the forks are checked ([promote] in the settings). If a check fails, the queries
-    resume unchanged. Otherwise each live table gets the rows of its fork in one commit, the next
-    generation of each query starts with the state and program of its fork, and readers continue
-    behind these commits. Paused runs resume with the new programs; the forks stay as they are.
+    The forks catch up while the pipeline keeps running. Then its queries are paused, queries and
+    forks are run to the same point, and the forks are checked as [promote] in the settings says. If
+    a check fails, the queries resume unchanged.
 
-    Safety savepoints of all queries are taken first; `savepoints undo QUERY` undoes the promotion
-    of all of them. If interrupted, run the command again to resume.
+    Otherwise each live table gets the rows of its fork in one commit, and the next generation of
+    each query starts with the state and program of its fork. Readers continue after these commits.
+    Paused runs resume with the new programs; the forks stay as they are.
+
+    A safety savepoint of each query is taken first; `savepoints undo QUERY` undoes the promotion of
+    all queries. If interrupted, run the command again to resume.
 
     \b
     Examples:

@@ -20,17 +20,23 @@ if TYPE_CHECKING:
 
 @click.command("promote")
 @click.argument("fork", shell_complete=query_names)
-@click.option("--into", metavar="QUERY", help="The live query; by default the one that was forked.")
+@click.option(
+    "--into",
+    metavar="QUERY",
+    help="Live query to take over from; by default the query that was forked.",
+)
 @click.option(
     "--outputs",
     "hand_over",
     type=click.Choice(["replace", "point"]),
     default="replace",
-    help="replace: the live tables get the fork's rows; point: readers switch to the fork's "
-    "tables.",
+    help="replace: the live tables get the rows of the fork's tables; point: the live query "
+    "continues in the fork's tables, and its readers must switch to them.",
 )
 @click.option("--no-checks", is_flag=True, help="Promote without running the checks.")
-@click.option("--undo", is_flag=True, help="Undo the promotion of the live query FORK.")
+@click.option(
+    "--undo", is_flag=True, help="Undo the last promotion; pass the live query in place of FORK."
+)
 @pausing_the_run
 @mutating
 @common
@@ -45,19 +51,18 @@ def command(
     undo: bool,
     consent: Consent,
 ) -> None:
-    """Let FORK take over from the query it was forked from, at exact offsets.
+    """Let FORK take over from the query that it was forked from.
 
-    The fork catches up while the live query keeps running; then the live query is paused, both are
-    run to the same offsets, and the fork is checked ([promote] in the settings). If a check fails,
-    the live query resumes unchanged. Otherwise its next generation starts with the state and
-    program of the fork, and a paused run resumes with it.
+    The fork catches up while the live query keeps running. Then the live query is paused, both are
+    run to exactly the same offsets, and the fork is checked as [promote] in the settings says. If a
+    check fails, the live query resumes unchanged. Otherwise its next generation starts with the
+    state and program of the fork, and a paused run resumes with this program.
 
-    With --outputs replace each live table gets the rows of the fork in one commit, and the fork
-    stays as it is. With --outputs point the live query continues in the tables of the fork, the
-    fork ends, and readers ask `savepoints locate` where to look.
+    With --outputs replace, each live table gets the rows of the fork in one commit, and the fork
+    stays as it is. With --outputs point, the live query continues in the tables of the fork, and
+    the fork ends; `savepoints locate` tells readers where the tables are.
 
-    With --undo, FORK is the live query: it goes back to its state before the promotion, outputs
-    included.
+    With --undo, the live query goes back to its state before the promotion, outputs included.
 
     \b
     Examples:
@@ -92,13 +97,13 @@ def _pairs(done: Promoted) -> list[tuple[str, object]]:
     seconds = done.pause_seconds
     pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
     return [
-        ("query", f"{done.query}, now generation {done.generation}, as {done.fork} was"),
+        ("query", f"{done.query}, now generation {done.generation}, from {done.fork}"),
         ("program", done.application),
         ("offsets", str(done.offsets)),
         *((f"check {one.name}", one.found) for one in done.checks),
         *((f"output {name}", uri) for name, uri in done.outputs.items()),
         ("safety savepoint", done.safety_id or "none"),
-        ("nothing written for", pause),
+        ("paused for", pause),
         ("took", f"{done.seconds:.1f} s"),
         ("undo", f"{_stopped(done)}savepoints promote {done.query} --undo"),
         ("next", f"{done.query} keeps running" if done.resumed else f"savepoints run {done.query}"),

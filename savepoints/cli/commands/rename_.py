@@ -15,10 +15,10 @@ from savepoints.texts import count_text
 @mutating
 @common
 def command(call: Invocation, query: str, name: str, *, consent: Consent) -> None:
-    """Rename QUERY, which your own driver runs, to NAME.
+    """Rename QUERY to NAME; for queries in your own driver.
 
-    All its savepoints and generations are renamed. A query that `savepoints run` starts cannot be
-    renamed: its name is recorded in the transactions of its tables.
+    All savepoints and generations of the query get the new name. A query that `savepoints run`
+    starts cannot be renamed, because its name is recorded in the transactions of its tables.
 
     \b
     Examples:

@@ -38,51 +38,72 @@ _TARGETS = (
 
 @click.command("reset")
 @click.argument("query", shell_complete=query_names)
-@click.option("--to-earliest", is_flag=True, help="To the first record in Kafka or the archive.")
 @click.option(
-    "--to-latest", is_flag=True, help="To the end: read only records that arrive from now on."
+    "--to-earliest", is_flag=True, help="Start at the first record in Kafka or the archive."
 )
-@click.option("--to-current", is_flag=True, help="To the current position of the query.")
-@click.option("--to-offset", type=int, help="To this offset in each partition.")
-@click.option("--to-datetime", metavar="TIME", help="To the first record at or after a time.")
-@click.option("--by-duration", metavar="DURATION", help="To its position this long ago: 7d, PT15M.")
-@click.option("--shift-by", type=int, help="By this many records; negative goes back.")
+@click.option(
+    "--to-latest", is_flag=True, help="Start at the end: read only records that arrive from now on."
+)
+@click.option("--to-current", is_flag=True, help="Start at the current position of the query.")
+@click.option("--to-offset", type=int, help="Start at this offset in each partition.")
+@click.option(
+    "--to-datetime",
+    metavar="TIME",
+    help="Start at the first record whose timestamp is at or after this RFC 3339 time.",
+)
+@click.option(
+    "--by-duration",
+    metavar="DURATION",
+    help="Start at the first record that is at most this old, such as 7d or PT15M.",
+)
+@click.option(
+    "--shift-by",
+    type=int,
+    help="Move each partition by this many records from the current position; a negative number "
+    "moves back.",
+)
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="To the offsets in a CSV file: topic,partition,offset.",
+    help="Start at the offsets in this CSV file, with lines of the form topic,partition,offset.",
 )
 @click.option(
-    "--group", help="With --from-file: the consumer group to use, if the file has several."
+    "--group",
+    help="With --from-file: consumer group whose offsets to use; needed if the file has several.",
 )
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC[:0,1]",
-    help="Move only this topic or these partitions; the others stay. May be repeated.",
+    help="Move only this topic, or only these partitions of it, and leave all others where they "
+    "are; may be repeated.",
 )
 @click.option(
     "--intermediate-topic",
     "skipped",
     multiple=True,
     metavar="TOPIC",
-    help="Skip to the end of this topic, which connects two queries that are reset together.",
+    help="Skip to the end of this topic, which connects two queries that are reset together; may "
+    "be repeated.",
 )
 @click.option(
     "--state",
     type=click.Choice(["empty", "keep"]),
     default="empty",
-    help="Start with empty state, or keep the current state.",
+    help="empty: start with empty state; keep: keep the current state.",
 )
 @click.option(
     "--outputs",
     type=click.Choice(["keep", "truncate", "rewind"]),
     default="keep",
-    help="Keep the outputs, empty them, or rewind them to a savepoint at exactly these offsets.",
+    help="keep: leave the output tables as they are; truncate: delete all their rows; rewind: "
+    "rewind them to a savepoint at exactly the new offsets.",
 )
 @click.option(
-    "--allow-data-loss", is_flag=True, help="Accept that Kafka no longer has all records."
+    "--allow-data-loss",
+    is_flag=True,
+    help="Start at the first record that Kafka still has where earlier ones are gone.",
 )
 @next_checkpoint
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")
@@ -107,11 +128,13 @@ def command(
 ) -> None:
     """Restart QUERY at chosen Kafka offsets.
 
-    The options are those of kafka-consumer-groups, but state and outputs move too, offsets out of
-    range are refused instead of clamped, and a reset is never partial. A safety savepoint is taken
-    first: `savepoints undo QUERY` undoes the reset. The files of --export and --from-file have the
-    format of kafka-consumer-groups. Records that Kafka no longer has are read from the archives of
-    the query ([queries.NAME.archives]), and merged events are read again.
+    The options are those of kafka-consumer-groups, but the state and outputs are reset too, offsets
+    out of range are refused instead of clamped, and a reset is never partial. A safety savepoint is
+    taken first; `savepoints undo QUERY` undoes the reset.
+
+    --export and --from-file use the CSV format of kafka-consumer-groups. Records that Kafka no
+    longer has are read from the archives of the query ([queries.NAME.archives] in the settings).
+    Late events that were merged into the query are read again.
 
     \b
     Examples:
@@ -213,7 +236,7 @@ def _words(
 
 def _show(call: Invocation, plan: ResetPlan) -> None:
     call.output.table(
-        ("topic", "part", "current", "new", "records", "available", ""),
+        ("topic", "partition", "current", "new", "records", "available", "note"),
         (
             (
                 one.topic,

@@ -36,7 +36,7 @@ class _Rewriting(TypedDict):
 @click.option(
     "--app",
     metavar="MODULE:ATTR",
-    help="With --exact: the application to run. With --migrate: the changed program.",
+    help="With --exact: application to run. With --migrate: the changed program.",
 )
 @migrating
 @click.option(
@@ -45,23 +45,28 @@ class _Rewriting(TypedDict):
     metavar="URI",
     help="Checkpoint directory to create; it must not exist yet.",
 )
-@click.option("--partitions", type=int, help="Number of state partitions; unchanged by default.")
+@click.option(
+    "--partitions",
+    type=int,
+    help="Number of state partitions (spark.sql.shuffle.partitions); unchanged by default.",
+)
 @click.option(
     "--provider",
     type=click.Choice(["rocksdb", "hdfs"]),
-    help="State store provider; unchanged by default.",
+    help="State store provider of the new checkpoint; unchanged by default.",
 )
 @click.option(
     "--outputs",
     type=click.Choice(["check", "none"]),
     default="check",
-    help="none: do not check the output tables, because the program writes elsewhere.",
+    help="check: refuse if an output table already has later batches; none: do not check, because "
+    "the program writes to other tables.",
 )
 @click.option(
     "--new-query-id",
     is_flag=True,
-    help="Give the query a new id, so that its tables do not drop batches they have already "
-    "seen; rows may be written twice.",
+    help="Give the query a new Spark query id, so that its tables do not drop batches they have "
+    "already seen; rows may be written twice.",
 )
 @restoring
 @mutating
@@ -84,21 +89,23 @@ def command(
 ) -> None:
     """Restore a savepoint into a new checkpoint directory.
 
-    A query started from it continues batch by batch as the original would have. Nothing that exists
-    is changed, not even the outputs; use rollback to rewind those, too. Refused if an output table
-    already has later batches, because Delta would silently drop the new ones. With --partitions or
-    --provider the state is rewritten through Spark.
+    A query that is started with the new checkpoint continues batch by batch as the original would
+    have. Nothing that exists is changed, not even the output tables; to rewind those as well, use
+    `savepoints rollback`. Refused if an output table already has later batches, because Delta would
+    silently drop the new ones. With --partitions or --provider the state is rewritten through
+    Spark.
 
-    With --at TIME --exact the query then runs in the new directory, from the savepoint before TIME
+    With --at TIME --exact, the query then runs in the new directory, from the savepoint before TIME
     up to, but not including, the first record in each partition whose Kafka timestamp is TIME or
     later. What it writes on the way is discarded.
 
-    With --source the query reads other sources: `keep:0` is source 0 of the savepoint, `new` starts
-    as the options of its reader say, and a position (JSON) starts exactly there. The state is kept.
+    With --source, the query keeps its state but reads other sources. Pass one --source per source
+    of the program: keep:0 continues source 0 of the savepoint, new starts where the options of the
+    reader say, and a position as JSON starts exactly there.
 
-    With --migrate the state is converted for the changed program given by --app. New columns and
-    operators have no history from before the savepoint; state that only moved or got a wider type
-    is kept. See `savepoints upgrade check`.
+    With --migrate, the state is converted for the changed program given by --app. State that only
+    moved or got a wider type is kept. New columns and operators have no history from before the
+    savepoint. Check first with `savepoints upgrade check`.
 
     \b
     Examples:

@@ -16,11 +16,12 @@ from savepoints.cli.options import Invocation, common
 @waiting
 @common
 def command(call: Invocation, query: str, wait: timedelta | None) -> None:
-    """Resume a paused query, in its current generation.
+    """Resume the paused QUERY in its current generation.
 
-    The opposite of `savepoints pause`. To finish an interrupted rollback or other operation, use
-    `savepoints operations resume`. Exit code 3 if the query is not running within --wait. Needs no
-    JVM.
+    The run that `savepoints pause` has paused continues with its next batch. Exit code 3 if the
+    query is not running within --wait. Needs no JVM.
+
+    To finish an interrupted rollback or other operation, use `savepoints operations resume`.
 
     \b
     Examples:

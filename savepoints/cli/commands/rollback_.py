@@ -1,4 +1,4 @@
-"""Take state, offsets and outputs back to a savepoint or time."""
+"""Roll back state, offsets and outputs to a savepoint or time."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 @click.option(
     "--undo", is_flag=True, help="Undo the last rollback or reset of the query, outputs included."
 )
-@click.option("--app", metavar="MODULE:ATTR", help="With --exact: the application to run.")
+@click.option("--app", metavar="MODULE:ATTR", help="With --exact: application to run.")
 @next_checkpoint
 @outputs_too
 @no_source_check("the query")
 @click.option(
     "--no-safety-savepoint",
     is_flag=True,
-    help="Take no safety savepoint (for a damaged checkpoint); the rollback then cannot be undone.",
+    help="Take no safety savepoint, because the checkpoint is damaged; the rollback then cannot be "
+    "undone.",
 )
 @restoring
 @mutating
@@ -60,18 +61,19 @@ def command(
     stopped: bool,
     consent: Consent,
 ) -> None:
-    """Roll state, offsets and outputs back to savepoint NAME, or to another point.
+    """Roll back state, offsets and outputs to savepoint NAME or a time.
 
-    A safety savepoint of the current state is taken first; the old checkpoint is left as it is and
-    a new generation begins. If interrupted, run the command again to resume, or undo it.
+    A safety savepoint of the current state is taken first. The old checkpoint is left as it is, and
+    a new generation begins in a new checkpoint directory. If interrupted, run the command again to
+    resume it, or `savepoints undo QUERY` to undo it.
 
-    With --at TIME --exact the query runs the current application from the savepoint before TIME up
+    With --at TIME --exact, the query runs the current application from the savepoint before TIME up
     to, but not including, the first record in each partition whose Kafka timestamp is TIME or
-    later. With --at-by commit, it goes to the newest batch committed by TIME.
+    later. With --at-by commit, it goes to the newest batch committed at or before TIME.
 
-    With --source the new generation reads other sources: `keep:0` is source 0 of the savepoint,
-    `new` starts as the options of its reader say, and a position (JSON) starts exactly there. The
-    state is kept.
+    With --source, the new generation keeps the state but reads other sources. Pass one --source per
+    source of the program: keep:0 continues source 0 of the savepoint, new starts where the options
+    of the reader say, and a position as JSON starts exactly there.
 
     \b
     Examples:

@@ -22,18 +22,18 @@ FOR_EVER = "36500d"
 @click.command("run")
 @click.argument("query", shell_complete=query_names)
 @click.option(
-    "--app", metavar="MODULE:ATTR", help="Application; by default the one in the settings."
+    "--app", metavar="MODULE:ATTR", help="Application to run; by default the one in the settings."
 )
 @click.option(
     "--every",
     metavar="WHEN",
-    help="Interval of savepoints (90s, 10m, PT1H) or a cron expression in UTC.",
+    help="How often to take a savepoint: an interval (90s, 10m, PT1H) or a cron expression in UTC.",
 )
 @click.option(
     "--until",
     metavar="END",
-    help="Stop exactly there: latest, an RFC 3339 time, a JSON file of offsets, version:N of a "
-    "table, or a savepoint.",
+    help="Stop exactly at this point: latest, an RFC 3339 time, a JSON file of offsets, version:N "
+    "of the Delta table that the query reads, or the name of a savepoint.",
 )
 @click.option(
     "--max-duration",
@@ -48,18 +48,19 @@ FOR_EVER = "36500d"
     flag_value=FOR_EVER,
     metavar="[DURATION]",
     callback=duration,
-    help="Wait this long for another run of the query to end; without a value, wait until it does.",
+    help="If the query is already running, wait this long for that run to end; without a value, "
+    "wait as long as it takes.",
 )
 @click.option(
     "--recover",
     is_flag=True,
     help="If the checkpoint is missing or damaged, continue from the newest good savepoint.",
 )
-@saved_forms(BOTH, help="Copies of the state to save: native files, canonical rows, or both.")
+@saved_forms(BOTH, help="How to save the state: native files, canonical rows, or both.")
 @click.option(
     "--accept-state-names",
     is_flag=True,
-    help="Continue even if the program has different names for fields of the restored state.",
+    help="Continue even if the program names fields of the restored state differently.",
 )
 @click.option(
     "--no-final-savepoint", is_flag=True, help="Do not take a savepoint when the run ends."

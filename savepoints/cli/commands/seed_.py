@@ -1,4 +1,4 @@
-"""Begin a query with rows of state that were computed elsewhere."""
+"""Start a query with state rows that a batch job has computed."""
 
 from __future__ import annotations
 
@@ -25,21 +25,29 @@ from savepoints.texts import bytes_text
     multiple=True,
     required=True,
     metavar="[NAME=]TABLE",
-    help="Delta table or Parquet files with the rows of a state; none for no rows. May be "
-    "repeated, with the name of the state: 0.left, or left where that is clear.",
+    help="Delta table or Parquet files with state rows, or none for no rows. If the program keeps "
+    "several states, repeat the option with their names, such as 0.left or just left.",
 )
-@click.option("--offsets", metavar="JSON|FILE", help='Continue there: {"topic": {"0": 12}}.')
+@click.option(
+    "--offsets",
+    metavar="JSON|FILE",
+    help='Offsets of the first records to read, by topic and partition: {"topic": {"0": 12}}.',
+)
 @click.option(
     "--until",
     metavar="END",
-    help="Continue there: a time, latest, or version:N of a table that the query reads.",
+    help="End of what the rows were computed from, where the query continues: latest, an RFC 3339 "
+    "time, or version:N of a Delta table that the query reads.",
 )
 @click.option(
     "--watermark",
     metavar="TIME",
-    help="The watermark to continue with, if the query has one.",
+    help="Watermark to continue with; needed if the query has one.",
 )
-@saved_forms("native", help="Forms of the first savepoint of the query.")
+@saved_forms(
+    "native",
+    help="How to save the state in the first savepoint: native files, canonical rows, or both.",
+)
 @mutating
 @common
 def command(
@@ -53,14 +61,14 @@ def command(
     *,
     consent: Consent,
 ) -> None:
-    """Start QUERY with rows of state that a batch job has computed.
+    """Start QUERY with state rows that a batch job has computed.
 
-    The rows are what the program would have kept, with the columns of `savepoints state`.
-    --dry-run, or an error about a wrong table, lists the required columns. Types, nulls and
-    duplicate keys are checked first, and nothing is written if anything is wrong.
-    Generation 1 then starts at the given offsets, with a first savepoint.
+    The rows must be those that the program would have kept as its state, with the same columns as
+    in `savepoints state`. To see the required columns, use --dry-run. Types, nulls and duplicate
+    keys are checked first, and nothing is written if anything is wrong. Generation 1 then starts at
+    the given offsets, with a first savepoint.
 
-    QUERY must be in the settings and must not have run yet. Its outputs are not written. If
+    QUERY must be in the settings and must not have run yet. Its output tables are not written. If
     interrupted, run the command again to resume.
 
     \b

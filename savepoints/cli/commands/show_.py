@@ -12,17 +12,21 @@ from savepoints.cli.render import savepoint_text
 @click.command("show")
 @click.argument("name", shell_complete=savepoint_names)
 @click.option(
-    "--no-source-check", is_flag=True, help="Do not check whether Kafka still has the records."
+    "--no-source-check",
+    is_flag=True,
+    help="Do not ask Kafka whether it still has the records that a restore needs.",
 )
 @of_query
 @common
 def command(call: Invocation, name: str, query: str | None, *, no_source_check: bool) -> None:
-    """Show everything about savepoint NAME. Needs no JVM.
+    """Show everything about savepoint NAME.
 
     NAME is an id, a unique prefix of an id, a tag, latest, latest~2 (the second before the latest)
-    or @TIME. The last three skip savepoints that were rolled back, unless --any-line is given. The
-    size includes files shared with other savepoints. If a broker is configured, Kafka is asked
-    whether the savepoint can be restored, and until when.
+    or @TIME (the newest at that time). The last three skip savepoints that were rolled back or
+    replaced, unless --any-line is given. The size includes files shared with other savepoints.
+
+    If the settings name a Kafka broker, it is asked whether the savepoint can be restored, and
+    until when. Needs no JVM.
 
     \b
     Examples:

@@ -18,35 +18,38 @@ _ROWS_SHOWN = 20
 
 @click.command("state")
 @click.argument("name", shell_complete=savepoint_names)
-@click.option("--operator", type=int, metavar="N", help="Operator number; see savepoints show.")
+@click.option(
+    "--operator", type=int, metavar="N", help="Number of the operator, as savepoints show lists it."
+)
 @click.option(
     "--variable",
     metavar="NAME",
-    help="State variable of a transformWithState, timers, or side of a join: left or right.",
+    help="With transformWithState: the state variable to read, or timers. With a join: the side to "
+    "read, left or right.",
 )
 @click.option(
     "--state-store",
     metavar="NAME",
-    help="Read one of the state stores that Spark keeps for a join, instead of its two sides.",
+    help="With a join: read this one of Spark's state stores instead of the rows of a side.",
 )
 @click.option(
     "--key",
     "keys",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Only rows with this value in their key.",
+    help="Show only rows with this value in this field of the key; may be repeated.",
 )
-@click.option("--where", metavar="SQL", help="Only rows for which this expression is true.")
+@click.option("--where", metavar="SQL", help="Show only rows for which this expression is true.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="ROWS",
-    help=f"How many rows; {_ROWS_SHOWN} by default, all with --to.",
+    help=f"Read at most this many rows; {_ROWS_SHOWN} by default, all with --to.",
 )
 @click.option(
     "--to", metavar="URI", help="Write the rows to this location as Parquet; it must not exist yet."
 )
-@click.option("--jsonl", is_flag=True, help="One JSON object per row instead of a table.")
+@click.option("--jsonl", is_flag=True, help="Print one JSON object per row instead of a table.")
 @of_query
 @common
 def command(
@@ -65,9 +68,9 @@ def command(
 ) -> None:
     """Read the state in savepoint NAME as typed rows.
 
-    Rows have the columns key and value (for transformWithState also map_key, position,
-    expires_at_ms or fires_at_ms) and partition_id; --where and the header of the table name their
-    fields key.x and value.y. In JSON, decimals are strings, binary values base64, and times
+    Each row has a key, a value and its partition_id; rows of transformWithState may also have
+    map_key, position, expires_at_ms or fires_at_ms. Fields are named key.x and value.y, in the
+    table and in --where. In JSON, decimals are strings, binary values are base64, and times are
     RFC 3339 in UTC. Rows are in no particular order.
 
     \b

@@ -22,7 +22,7 @@ from savepoints.cli.options import Consent, Invocation, common, mutating, of_que
     help="Protect the savepoint from retention, or stop protecting it.",
 )
 @click.option(
-    "--move", is_flag=True, help="If another savepoint already has the tag, move it from there."
+    "--move", is_flag=True, help="Take the tag from the savepoint that already has it, if any."
 )
 @of_query
 @mutating
@@ -41,8 +41,8 @@ def command(
 ) -> None:
     """Add one or more TAGs, a description or a pin to savepoint NAME.
 
-    A tag is a name for one savepoint of a query: savepoints show before-release. The state, offsets
-    and other contents of a savepoint never change, so tag never asks for confirmation.
+    A tag is a name for one savepoint of a query, as in `savepoints show before-release`. The state,
+    offsets and other contents of the savepoint are not changed, so tag never asks for confirmation.
 
     \b
     Examples:

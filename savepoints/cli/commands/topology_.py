@@ -1,4 +1,4 @@
-"""Show where state, sources and outputs of a query are."""
+"""Show the operators, state, sources and outputs of a query."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from savepoints.cli.render import topology_text
 @click.option(
     "--checkpoint",
     metavar="URI",
-    help="Show the query of this checkpoint; no store and no settings are needed.",
+    help="Show the query of this checkpoint directory; needs neither a store nor settings.",
 )
 @common
 def command(call: Invocation, query: str | None, checkpoint: str | None) -> None:
-    """Show where QUERY keeps everything: operators and their state, sources, outputs.
+    """Show the operators, state, sources and outputs of QUERY.
 
-    Reads the checkpoint at its newest committed batch, whether or not the query is running; changes
-    nothing and needs no JVM. If a broker is configured, Kafka is asked how far behind each source
-    is and which records it still retains. Row counts of the state come from the newest savepoint
-    that has them. Anything not known is shown as unknown, with the reason.
+    Reads the newest committed batch in the checkpoint, whether or not the query is running. If the
+    settings name a Kafka broker, it is asked how far behind each source is and which records it
+    still retains. The row counts of the state come from the newest savepoint that has them. What is
+    not known is shown as unknown, with the reason. Changes nothing and needs no JVM.
 
     \b
     Examples:

@@ -13,21 +13,22 @@ from savepoints.cli.options import Invocation, common
     type=click.IntRange(0, 65535),
     default=8321,
     show_default=True,
-    help="Where to listen on 127.0.0.1; 0 for a free port.",
+    help="Port to listen on, on 127.0.0.1; 0 for any free port.",
 )
 @click.option(
     "--no-source-check",
     is_flag=True,
-    help="Read only the store, not Kafka or checkpoints; lag and the time until which "
-    "savepoints are restorable are then missing.",
+    help="Read only the store, not Kafka or checkpoints. The page then does not show lag, or until "
+    "when savepoints can be restored.",
 )
 @common
 def command(call: Invocation, port: int, *, no_source_check: bool) -> None:
-    """Serve the page of the store on 127.0.0.1 until Ctrl-C. Needs no JVM.
+    """Serve the page of the store on this machine until Ctrl-C.
 
-    The same page as `savepoints page`, reloaded at each request, plus a comparison of any two
-    savepoints. It is read-only and answers only this machine; from elsewhere, use an SSH tunnel:
-    ssh -L 8321:127.0.0.1:8321 HOST. Add ?query=NAME or ?since=30d to the address to narrow it.
+    Serves the same page as `savepoints page`, rebuilt for each request, plus a comparison of any
+    two savepoints. Add ?query=NAME or ?since=30d to the address to see less. The page is read-only
+    and only this machine can open it. From another machine, use an SSH tunnel:
+    ssh -L 8321:127.0.0.1:8321 HOST. Needs no JVM.
 
     \b
     Examples:

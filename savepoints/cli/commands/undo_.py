@@ -1,4 +1,4 @@
-"""Undo the last operation on a query."""
+"""Undo the last rollback, reset, promotion or merge of a query."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from savepoints.errors import UsageError
 def command(
     call: Invocation, query: str, to: str | None, outputs: str, *, stopped: bool, consent: Consent
 ) -> None:
-    """Undo the last operation on QUERY: a rollback, reset, promotion or merge.
+    """Undo the last rollback, reset, promotion or merge of QUERY.
 
-    An interrupted operation is undone as far as it got. Otherwise the query goes back to the safety
-    savepoint that the operation took first, outputs included. The plan names the operation; review
-    it with --dry-run. An operation that rolled back several queries together is undone for all of
-    them. An undo cannot be undone: roll back to its safety savepoint instead.
+    If the operation was interrupted, what it has done so far is undone. Otherwise the query goes
+    back to the safety savepoint that the operation took first, outputs included. An operation that
+    changed several queries together is undone for all of them.
+
+    To see which operation would be undone, use --dry-run. An undo cannot be undone, but you can
+    roll back to the safety savepoint that it takes.
 
     \b
     Examples:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def command() -> None:
     """Check whether changed code can start from a savepoint.
 
-    `savepoints restore --migrate` writes a checkpoint for it.
+    If the state has to be converted for the changed code, `savepoints restore --migrate` writes a
+    checkpoint with the converted state.
 
     \b
     Examples:
@@ -27,10 +28,8 @@ def command() -> None:
 
 
 @command.command("check")
-@click.option("--app", required=True, metavar="MODULE:ATTR", help="The changed program to check.")
-@click.option(
-    "--from", "name", required=True, metavar="SAVEPOINT", help="The savepoint to start from."
-)
+@click.option("--app", required=True, metavar="MODULE:ATTR", help="Changed program to check.")
+@click.option("--from", "name", required=True, metavar="SAVEPOINT", help="Savepoint to start from.")
 @MAP
 @DEFAULT
 @click.option(
@@ -38,7 +37,8 @@ def command() -> None:
     "sources",
     multiple=True,
     metavar="START",
-    help="As for restore, one per source in order; topics are not compared.",
+    help="Where a source of the program would start, as for savepoints restore: keep:N, new, or a "
+    "position as JSON. Repeat it for each source, in order; topics are then not compared.",
 )
 @of_query
 @common
@@ -51,10 +51,14 @@ def check(
     sources: tuple[str, ...],
     query: str | None,
 ) -> int:
-    """Compare a program with a savepoint: operators, variables, columns and their names.
+    """Check whether a changed program can start from a savepoint.
 
-    The program is run once on empty inputs; no event is read and nothing is changed. Exit code 0 if
-    it is compatible, 3 if it needs a migration, 16 if it is incompatible or unknown.
+    Compares the operators of the program, their state variables, and columns by name and type with
+    those of the savepoint. The program is run once on empty inputs: no event is read and nothing is
+    changed.
+
+    Exit code 0 if the program is compatible, 3 if the state needs a migration, 16 if the program is
+    incompatible or cannot be judged.
 
     \b
     Examples:

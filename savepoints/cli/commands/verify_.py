@@ -23,7 +23,10 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
 @click.command("verify")
 @click.argument("name", required=False, shell_complete=savepoint_names)
 @click.option(
-    "--all", "everything", is_flag=True, help="Verify all savepoints, or all savepoints of --query."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Verify all savepoints; with --query, only those of that query.",
 )
 @click.option(
     "--structure", "depth", flag_value="structure", help="Check only that all files exist."
@@ -32,23 +35,26 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "--checksums",
     "depth",
     flag_value="checksums",
-    help="Hash every file and count rows, without a JVM; this is the default.",
+    help="Hash every file and count rows, without a JVM. This is the default.",
 )
 @click.option(
     "--contents",
     "depth",
     flag_value="contents",
-    help="Also read the canonical rows through Spark and compare their content hashes.",
+    help="Also read the canonical rows with Spark and compare their content hashes.",
 )
 @click.option(
-    "--deep", "depth", flag_value="deep", help="Also restore each form and compare its state."
+    "--deep",
+    "depth",
+    flag_value="deep",
+    help="Also restore the native and the canonical form, and compare the restored state.",
 )
 @click.option(
     "--read-data",
     "share",
     metavar="SHARE",
-    help="Hash only a subset of the files: 10% for a random sample, 2/7 for the second of "
-    "seven fixed parts. The existence of every file is always checked.",
+    help="Hash only a subset of the files: 10% for a random sample, or 2/7 for the second of "
+    "seven fixed parts. That every file exists is always checked.",
 )
 @of_query
 @common
@@ -63,11 +69,11 @@ def command(
 ) -> int:
     """Check that savepoint NAME is complete and undamaged.
 
-    Hashes every file and compares row counts; no JVM is started unless --contents or --deep asks
-    for one. This checks one savepoint; `savepoints check` checks the store and machine.
+    Hashes every file and compares row counts. Starts a JVM only with --contents or --deep. To check
+    the store and this machine, use `savepoints check`.
 
-    A broken savepoint is marked as broken in the catalog, and "latest" skips it until a later
-    verify finds it undamaged. Exit code 13 if a savepoint is broken, 0 with warnings.
+    A broken savepoint is marked as broken, and latest skips it until a later verify finds it
+    undamaged. Exit code 13 if a savepoint is broken, 0 if there are only warnings.
 
     \b
     Examples:

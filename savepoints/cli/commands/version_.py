@@ -1,4 +1,4 @@
-"""Show the versions of this package, Spark and Delta."""
+"""Show the installed versions of savepoints, Spark and Delta."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = ("savepoints", "pyspark", "delta-spark", "deltalake", "confluent-kaf
 @click.command("version")
 @common
 def command(call: Invocation) -> None:
-    """Show the installed versions of savepoints, PySpark, Delta and Kafka's client.
+    """Show the versions of savepoints, PySpark, Delta and Kafka's client.
 
     \b
     Example:

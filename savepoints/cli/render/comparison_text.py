@@ -26,7 +26,7 @@ def show(output: Terminal, found: Comparison) -> None:
     # What running them cost is known only of those that this comparison ran.
     cost = any(one.cost for one in found.variants)
     output.table(
-        ("query", "batch", "state rows", "state", *(_COST if cost else ())),
+        ("query", "batch", "state rows", "state size", *(_COST if cost else ())),
         ((*_variant(one), *(_cost(one) if cost else ())) for one in found.variants),
     )
     for pair in found.pairs:

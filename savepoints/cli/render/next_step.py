@@ -12,4 +12,4 @@ def next_step(call: Invocation, query: str) -> str:
     if query in bindings.complete(call.store).queries:
         return f"savepoints run {query}"
     checkpoint = call.store.generations.current(query).checkpoint
-    return f"start your own driver of {query} with this checkpoint: {checkpoint}"
+    return f"start your own driver of {query} with the checkpointLocation {checkpoint}"

@@ -20,7 +20,7 @@ def show_forked(output: Terminal, done: PipelineForked) -> None:
         output.document(pipeline_forked=done)
         return
     output.table(
-        ("fork", "of", "savepoint", "next batch", "outputs"),
+        ("fork", "original", "savepoint", "next batch", "outputs"),
         (
             (
                 one.query,
@@ -60,7 +60,7 @@ def show_promoted(output: Terminal, done: PipelinePromoted) -> None:
         output.document(pipeline_promoted=done)
         return
     output.table(
-        ("query", "as", "generation", "program", "safety savepoint"),
+        ("query", "taken over by", "generation", "program", "safety savepoint"),
         (
             (one.query, one.fork, one.generation, one.application, one.safety_id or "none")
             for one in done.members

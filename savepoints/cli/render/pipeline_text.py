@@ -169,7 +169,7 @@ def show_group(output: Terminal, group: Group) -> None:
         output.document(group=group)
         return
     output.table(
-        ("query", "savepoint", "batch", "reads", "up to", "held"),
+        ("query", "savepoint", "batch", "reads from", "read up to", "writer is at"),
         (
             (one.query, one.id, one.cut.batch_id, *read)
             for one in group.savepoints
@@ -184,7 +184,7 @@ def show_groups(output: Terminal, groups: Sequence[Group]) -> None:
         output.document(groups=list(groups))
         return
     output.table(
-        ("group", "taken at", "savepoints", "fits together"),
+        ("group", "taken", "savepoints", "fit together"),
         (
             (
                 one.tag,

@@ -17,8 +17,8 @@ def text(position: str | None) -> str:
     table = table_position.parse(position)
     if table is None:
         return position
-    part = "" if table.index < 0 else f", behind file {table.index}"
-    whole = ", as the first rows" if table.in_snapshot else ""
+    part = "" if table.index < 0 else f", after file {table.index}"
+    whole = ", in the initial snapshot" if table.in_snapshot else ""
     return f"version {table.version} of table {table.table_id[:_OF_ID]}{part}{whole}"
 
 

@@ -41,8 +41,8 @@ def _summary(output: Terminal, savepoint: Savepoint) -> None:
             ("checksums", f"{cost.checksum_seconds:.2f} s"),
             ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
              if "canonical" in savepoint.forms
-             else "none: native form only (savepoints export writes the rows for SQL)"),
-            *([("rows missing", savepoint.rows_missing)] if savepoint.rows_missing else []),
+             else "none: native form only (to add rows for SQL: savepoints export)"),
+            *([("export failed", savepoint.rows_missing)] if savepoint.rows_missing else []),
         ]
     )  # fmt: skip
 
@@ -90,9 +90,9 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
 def _held(topic: OutputTopic) -> str:
     """Say how much of a topic belongs to a savepoint."""
     if topic.ends is None:
-        return "unknown how much of it belongs to the savepoint"
+        return "it is unknown which of its records belong to the savepoint"
     more = "" if topic.is_exact else ", and perhaps more"
-    return f"what is before offsets {offsets_text(topic.ends)}{more}"
+    return f"records before offsets {offsets_text(topic.ends)} belong to the savepoint{more}"
 
 
 def _show_operators(output: Terminal, operators: tuple[OperatorState, ...]) -> None:

@@ -78,7 +78,7 @@ def require_nothing_late(
         return
     begin = with_new_partitions({}, end.ranges)
     positions = _positions(begin, end.ends, new.bound.max_offsets_per_trigger)
-    progress(f"looking for late events among {count(begin, end.ends)} records")
+    progress(f"checking {count(begin, end.ends)} records for late events")
     place = scratch.place_of(store, operation_id)
     events = {
         name: new.inputs.rows(

@@ -200,7 +200,7 @@ def undo_plan(plan: BootstrapPlan) -> Plan:
     """Say what taking an interrupted bootstrap back would do."""
     written = plan.outputs if plan.writes else {}
     emptied = [
-        Step(f"output_{name}", f"empty {uri} again if this operation wrote it")
+        Step(f"output_{name}", f"delete the rows of {uri} if this operation wrote them")
         for name, uri in written.items()
     ]
     removed = Step("checkpoint", f"remove {plan.checkpoint} if this operation wrote it")
@@ -215,7 +215,7 @@ def undo(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -> N
             check()
             if not new_query.has_rows(uri):
                 continue
-            progress(f"emptying {uri}")
+            progress(f"deleting the rows of {uri}")
             own = app_id(plan.query, name, plan.generation)
             emptied = rewind.plan_empty(name, uri, owner_prefix(plan.query), (), own)
             spark = rewind.session_for([emptied], store.settings)
@@ -316,13 +316,16 @@ def _command(query: str, until: str, batch_records: int | None, outputs: Outputs
 def _what(new: NewQuery, ends: str, records: int | None, most: int | None, outputs: Outputs) -> str:
     size = f" in batches of at most {most}" if most else ""
     read = f"{records} records{size}" if records is not None else "the tables that it reads"
-    into = "throwing away what it writes" if outputs == "none" else "into its own tables"
-    return f"run {new.bound.app} over {read}, to exactly {ends}, {into}; in {new.checkpoint}"
+    into = "discard its output" if outputs == "none" else "fill its output tables"
+    return (
+        f"run {new.bound.app} over {read}, up to exactly {ends}, with the checkpoint "
+        f"{new.checkpoint}, and {into}"
+    )
 
 
 def _warnings(query: str, tables: Mapping[str, str], outputs: Outputs) -> tuple[str, ...]:
     if outputs == "write":
         return ()
     listed = ", ".join(tables.values())
-    note = f"{listed} must already have what {query} writes up to there"
-    return (f"{note}: it is written neither now nor later",)
+    note = f"{listed} must already contain everything that {query} writes up to that point"
+    return (f"{note}: it will not be written",)

@@ -177,7 +177,7 @@ def take_over_outputs(
         if there.app_version == batch_id or is_new:
             continue
         check()
-        progress(f"marking {uri} as of batch {batch_id}")
+        progress(f"recording batch {batch_id} in {uri} with an empty commit")
         of_batch = rewind.plan(replace(there, app_version=batch_id), owner_prefix(plan.query), own)
         rewind.execute(of_batch, plan.operation_id, rewind.session_for([of_batch], settings))
 
@@ -198,7 +198,7 @@ def save(
         query=plan.query,
         forms=plan.forms,
         savepoint_id=plan.first_savepoint,
-        description=f"where {plan.query} begins: {plan.verb}",
+        description=f"the start of {plan.query}, from {plan.verb}",
         app=plan.app,
         kind=kind,
     )
@@ -211,5 +211,5 @@ def last_steps(generation: int, savepoint_id: str, forms: Sequence[Form]) -> tup
     """Return the steps that both verbs end with."""
     return (
         Step("generation_begun", f"begin generation {generation}"),
-        Step(_SAVED, f"take the savepoint {savepoint_id} of it ({' and '.join(forms)})"),
+        Step(_SAVED, f"take its first savepoint, {savepoint_id} ({' and '.join(forms)})"),
     )

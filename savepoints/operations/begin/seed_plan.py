@@ -290,26 +290,26 @@ def _counted(table: GivenTable, program: SeededProgram, progress: Progress) -> G
 
 def _warnings(new: NewQuery, watermark_ms: int) -> tuple[str, ...]:
     outputs = ", ".join(new.outputs.values())
-    note = f"no rows are written to outputs: what {outputs} has of the time before is for whoever"
-    found = [f"{note} computed the rows; a table with rows gets an empty commit that says so"]
+    note = f"no rows are written to {outputs}: write the earlier results there yourself"
+    found = [f"{note}; a table that has rows gets an empty commit, which records the first batch"]
     if watermark_ms:
         found.append(
-            "what the watermark has passed in the given rows is written and removed by the first "
-            "batch that moves the watermark"
+            "given rows that the watermark has already passed stay in the state until the first "
+            "batch that moves the watermark, which writes them to the outputs and removes them"
         )
     return tuple(found)
 
 
 def _steps(plan: SeedPlan) -> tuple[Step, ...]:
     given_rows = "; ".join(
-        f"{one.rows} rows of {one.name} from {one.place}" if one.place else f"none of {one.name}"
+        f"{one.rows} rows of {one.name} from {one.place}" if one.place else f"no rows of {one.name}"
         for one in plan.tables
     )
     return (
         Step(
             "checkpoint_written",
-            f"write {given_rows} as state of batch {BATCH} to {plan.checkpoint} "
-            f"({plan.partitions} partitions, {plan.provider.rpartition('.')[2]}), to continue at "
+            f"write {given_rows} to {plan.checkpoint} as the state of batch {BATCH} "
+            f"({plan.partitions} partitions, {plan.provider.rpartition('.')[2]}), and continue at "
             f"{'; '.join(plan.positions)}",
         ),
         *new_query.last_steps(plan.generation, plan.first_savepoint, plan.forms),

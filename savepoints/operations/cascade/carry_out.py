@@ -77,7 +77,7 @@ def carry_out(
     behind = table_position.after(follows.table_id, version).text
 
     def write() -> NewCheckpoint:
-        progress(f"writing {plan.checkpoint} with the new states")
+        progress(f"writing the new state to {plan.checkpoint}")
         return _write(spark, plan, store, behind)
 
     work = Work(
@@ -188,7 +188,7 @@ def _settle(plan: CascadePlan, store: Store, check: Callable[[], None]) -> None:
         store,
         plan.query,
         kind="merge",
-        description=f"with the correction of {plan.follows.table} applied",
+        description=f"after the correction of {plan.follows.table}",
         savepoint_id=plan.first_id,
         paused=plan.paused,
     )

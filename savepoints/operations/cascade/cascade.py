@@ -220,20 +220,23 @@ def _with_readers(plan: MergePlan, store: Store, downstream: Downstream) -> Merg
         behind = reading.behind_topics(store, plan.query)
         warnings = [
             (
-                f"{name} reads what {plan.query} or its readers write into topics, where nothing "
-                "is corrected: it keeps what it has"
+                f"{name} is not corrected: it reads a topic that {plan.query} or one of its "
+                "readers writes, and records in a topic cannot be corrected"
             )
             if name in behind
             else (
-                f"{name} reads tables of {plan.query}, directly or through other queries, and "
-                "does not receive the correction: it fails at the commit, or reads late rows as "
-                f"new ones; {way_out}"
+                f"{name} is not corrected, although it reads tables of {plan.query}, directly or "
+                "through other queries: it will fail at the commit of the correction, or read "
+                f"corrected rows as new ones; {way_out}"
             )
             for name in names
         ]
         return replace(plan, warnings=(*plan.warnings, *warnings))
     steps = [
-        Step(f"cascade_{name}", f"{name}: replay from its table what the correction affects")
+        Step(
+            f"cascade_{name}",
+            f"{name}: replay what the correction affects, from the table that {name} reads",
+        )
         for name in names
     ]
     return replace(plan, steps=(*plan.steps, *steps))

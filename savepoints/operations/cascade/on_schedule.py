@@ -126,7 +126,7 @@ def merge_dropped(
         _LOG.warning("skipping the merge of what %s dropped: %s", query, error)
         return None
     except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
-        _log(f"what {query} dropped was not merged; the query continues", error)
+        _log(f"events that {query} dropped as late were not merged; the query continues", error)
         return None
     progress(f"merged {count_text(done.rows, 'event')} that {query} had dropped as late")
     return done
@@ -171,7 +171,9 @@ def _inputs(store: Store, query: str, progress: Progress) -> tuple[str | None, .
     names = tuple(apps.load_for(query, bound).inputs)
     lacking = [name for name in names if name not in bound.archives]
     if lacking:
-        progress(f"not merging what is dropped: {query} has no archive of {lacking[0]}")
+        progress(
+            f"not merging events that {query} dropped as late: it has no archive of {lacking[0]}"
+        )
         return None
     return names if len(names) > 1 else (None,)
 
@@ -186,7 +188,7 @@ def _finish_before_run(
             _finish(store, query, inputs, progress)
         except LockedError as error:
             if error.message != said:
-                progress(f"waiting for the merge of what {query} dropped: {error.message}")
+                progress(f"waiting to merge events that {query} dropped as late: {error.message}")
                 said = error.message
             time.sleep(_FIRST_WAIT_SECONDS)
         else:

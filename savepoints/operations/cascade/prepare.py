@@ -133,15 +133,15 @@ def _prepare(
         work.store,
         reader.query,
         kind="merge",
-        description=f"the live query that the cascade {work.operation_id} was compared with",
+        description=f"the live query, as {work.operation_id} was compared with it",
     )
     cut = place / CUT
     export.mount(work.store.manifest(proof.id), work.store, cut)
     work.progress(
-        f"{reader.query}: replaying what it has read about {count_text(entities.count(), 'entity')}"
+        f"{reader.query}: replaying what it has read of {count_text(entities.count(), 'entity')}"
     )
     _prove(work, proof, cut, before, entities.unionByName(controls))
-    work.progress(f"{reader.query}: replaying them with the correction")
+    work.progress(f"{reader.query}: replaying the same entities with the correction")
     after = replay(
         spark,
         reader,
@@ -353,10 +353,13 @@ def _plan(
         verb=VERB,
         steps=(
             *safety_savepoint.step(safety_id, live.checkpoint, from_batch),
-            Step("checkpoint_written", f"write {checkpoint} with the affected states replaced"),
+            Step(
+                "checkpoint_written",
+                f"write {checkpoint}, with the state of the affected entities replaced",
+            ),
             *(Step("outputs_corrected", correct.what(one)) for one in corrections),
             Step("generation_begun", f"begin generation {context.number} of {query}"),
-            Step("settled", "take a savepoint of its starting point"),
+            Step("settled", "take its first savepoint"),
         ),
         warnings=(),
         command="",

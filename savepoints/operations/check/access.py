@@ -54,7 +54,10 @@ def _try(permission: str, do: Callable[[], object]) -> Seen:
         return Seen(name, grade, error.message, f"grant it to the role; needed by {verbs}")  # type: ignore[arg-type]
     except FileNotFoundError:
         return Seen(
-            name, "warning", "not tried, because nothing could be written", "grant put first"
+            name,
+            "warning",
+            "not tried, because nothing could be written",
+            "grant the permission put first",
         )
     return Seen(name, "ok", f"granted; needed by {verbs}")
 
@@ -82,8 +85,8 @@ def _conditional(directory: Location) -> Seen:
         name,
         "broken",
         ignored,
-        "two processes could hold the same lease and lose rows of the catalog: use a store that "
-        "supports conditional writes, such as S3",
+        "use a store that supports conditional writes, such as S3: here, two processes could hold "
+        "the same lease and lose rows of the catalog",
     )
 
 
@@ -109,5 +112,6 @@ def _clock(stored: datetime, before: datetime, after: datetime) -> Seen:
         "broken" if skew > TTL else "warning",
         f"this machine is {skew.total_seconds():.0f} s {which} the store",
         f"synchronize it with NTP: leases tolerate {CLOCK_SKEW.total_seconds():.0f} s between "
-        f"two machines; beyond {TTL.total_seconds():.0f} s they are taken from live processes",
+        f"two machines; beyond {TTL.total_seconds():.0f} s, one machine takes leases from live "
+        "processes on the other",
     )

@@ -27,8 +27,8 @@ def check_histories(store: Store, savepoints: Sequence[Savepoint]) -> list[Seen]
 def _batches(store: Store, generation: Generation, savepoints: Sequence[Savepoint]) -> list[Seen]:
     where = f"batches/{generation.query}/{generation.generation}"
     advice = (
-        "merges that replay these batches are refused; restore the file from an older version "
-        "in the bucket, or delete it: the next run copies again what Spark still keeps"
+        "restore the file from an older version in the bucket, or delete it: the next run then "
+        "copies what the checkpoint still has. Merges that replay the other batches are refused"
     )
     try:
         known = batch_log.read(store.root, generation.query, generation.generation)
@@ -58,8 +58,8 @@ def _journals(store: Store, generations: Sequence[Generation]) -> list[Seen]:
             f"generation {one.generation} of {one.query}",
             "warning",
             f"was started by {one.begun_by}, but its journal in operations/ is missing",
-            "rollback --undo does not know this generation: roll back to the id of its safety "
-            "savepoint instead",
+            "roll back to the id of its safety savepoint, because rollback --undo does not know "
+            "this generation",
         )
         for one in generations
         if one.status == "current" and one.begun_by in _JOURNALLED and one.checkpoint not in known

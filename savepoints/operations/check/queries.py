@@ -45,7 +45,7 @@ def check_queries(store: Store) -> list[Seen]:
 
 def _pace(name: str, checkpoint: str | None, mine: Sequence[Savepoint], settings: Settings) -> Seen:
     """Compare how long a batch is kept with how long copying its files took."""
-    what = f"pace of {name}"
+    what = f"batches of {name}"
     retained = settings.spark.conf.get(_RETAINED, str(_DEFAULT_RETAINED))
     if not retained.isdecimal():
         return Seen(what, "broken", f"{_RETAINED} is {retained!r}", "set it to a whole number")

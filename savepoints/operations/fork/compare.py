@@ -250,7 +250,7 @@ class _Compare:
             compatibility.require_layout(
                 self.store, runner, compared.checkpoint, compared.bound.app
             )
-        self.progress(f"running {compared.query} to the common end offsets")
+        self.progress(f"running {compared.query} to the end offsets")
         with self.store.scratch() as scratch, stopped_by_signals(runner.stop):
             ran = bounded.run_to(
                 runner,
@@ -317,6 +317,6 @@ def _ends(store: Store, until: str, query: str, ranges: Ranges, settings: Settin
 
 def _will_run(one: Run) -> str:
     if not one.records:
-        return f"{one.query} has already reached the end, or only has to finish a batch"
+        return f"finish the current batch of {one.query}, if any: it has already reached the end"
     since = "the beginning" if one.from_batch is None else f"batch {one.from_batch}"
     return f"run {one.query} ({one.application}) from {since}: {count_text(one.records, 'record')}"

@@ -176,7 +176,7 @@ class _Compared:
         from savepoints.spark.session import session
 
         keys = self._keys()
-        self.progress("comparing (starts Spark if it is not running)")
+        self.progress("comparing the savepoints (starts Spark if it is not running)")
         spark = session(self.settings, f"savepoints compare {self.savepoints[0].query}")
         figures = [sql_metrics.measure(spark, one.outputs, self.metrics) for one in self.savepoints]
         variants = tuple(map(self._variant, self.savepoints, figures))

@@ -197,8 +197,8 @@ def _notes(
     if known != program.reference:
         notes.append(
             f"the fork runs {program.reference}, but the savepoint was taken from "
-            f"{known or 'an unknown program'}: run will check before the first batch that the "
-            "state fits"
+            f"{known or 'an unknown program'}: before the first batch, run checks that the state "
+            "fits"
         )
     notes += [
         f"other writers also use {pinned[one].uri}: their rows up to that version are copied to "

@@ -174,7 +174,7 @@ def _steps(
     yield Step("catch_up", f"run {fork} to the position of {live}, which keeps running")
     if state != "stopped":
         yield Step("pause", f"pause {live} between two batches")
-    yield Step("meet", f"run both to exactly the same offsets, {fork} with {bound.app}")
+    yield Step("meet", f"run {live} and {fork} ({bound.app}) to exactly the same offsets")
     if checks:
         yield Step("checks", f"check {fork}; if a check fails, {live} continues unchanged")
     yield Step("fork_saved", f"take a savepoint of {fork} and of {live}")
@@ -183,9 +183,12 @@ def _steps(
     )
     for name, uri in sorted(bound.outputs.items()):
         if hand_over == "replace":
-            yield Step("outputs_taken_over", f"give the live table {name} the rows of {uri}")
+            yield Step(
+                "outputs_taken_over",
+                f"replace the rows of the live table {name} with those of {uri}",
+            )
         else:
-            yield Step(f"output_{name}_rewound", f"let {live} continue in {uri}")
+            yield Step(f"output_{name}_rewound", f"let {live} write to {uri} from then on")
     yield Step("generation_begun", f"begin the next generation of {live} with {bound.app}")
     if state in ("running", "resuming", "pausing"):
         yield Step("resume", f"resume the run of {live}")
@@ -209,8 +212,8 @@ def _warnings(
         )
     elif state != "stopped":
         yield (
-            f"both run {mine.app}: the process of {live} keeps the code it has loaded; if the "
-            "code has changed, stop that process first"
+            f"both queries run {mine.app}: the process of {live} keeps the code it has loaded; if "
+            "the code has changed, stop that process first"
         )
     if state == "stopped":
         yield f"{live} is not running; start it afterwards: savepoints run {live}"

@@ -129,7 +129,10 @@ def plan(
         verb=VERB,
         steps=(
             *safety_savepoint.step(present.safety_id, live.checkpoint, present.batch_id),
-            Step("fork_saved", f"save {fork.query} at batch {cut.cut.batch_id}: {savepoint_id}"),
+            Step(
+                "fork_saved",
+                f"take the savepoint {savepoint_id} of {fork.query} at batch {cut.cut.batch_id}",
+            ),
             Step("checkpoint_written", f"restore {savepoint_id} to {checkpoint}"),
             *next_outputs.output_steps(pointed),
             *(Step("outputs_taken_over", replace_content.what(one)) for one in taken),
@@ -176,7 +179,7 @@ def carry_out(plan: PromotionPlan, store: Store, held: Lease, *, progress: Progr
 
 def save_fork(plan: PromotionPlan, store: Store, progress: Progress) -> None:
     """Take the savepoint of the fork from which the live query goes on; taken before, nothing."""
-    progress(f"saving {plan.fork} at batch {plan.fork_batch}: {plan.savepoint_id}")
+    progress(f"taking the savepoint {plan.savepoint_id} of {plan.fork} at batch {plan.fork_batch}")
     create.save(
         store,
         plan.fork,

@@ -293,7 +293,7 @@ class _Verification:
         findings = []
         with reading(self.store, savepoint.id, "verify"):
             for form in savepoint.forms:
-                self.progress(f"restoring the {form} form into a scratch directory")
+                self.progress(f"restoring the {form} form into a temporary directory")
                 findings += verification.compare_restored(self.store, savepoint, form)
         return findings
 

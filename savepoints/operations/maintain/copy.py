@@ -111,10 +111,11 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     steps = (
         Step(
             "files",
-            f"copy {count_text(len(stored.files) - len(present), 'file')} ({bytes_text(missing)})",
+            f"copy {count_text(len(stored.files) - len(present), 'file')} ({bytes_text(missing)})"
+            f" to {target.root}",
         ),
-        Step("manifest", f"write labels and manifest to {target.root}"),
-        Step("catalog", "add the savepoint to the catalog there"),
+        Step("manifest", "write the labels and the manifest"),
+        Step("catalog", "add the savepoint to the catalog of that store"),
     )
     return CopyPlan(
         verb="copy",

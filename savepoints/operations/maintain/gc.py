@@ -94,7 +94,7 @@ def plan(store: Store, *, grace: timedelta = GRACE) -> GcPlan:
     return GcPlan(
         verb="gc",
         query="",
-        steps=tuple(Step(one.action, f"{one.action} {one.place}") for one in found.orphans),
+        steps=tuple(Step(one.action, one.repair) for one in found.orphans),
         warnings=found.findings,
         grace_seconds=grace.total_seconds(),
         orphans=found.orphans,
@@ -130,7 +130,7 @@ def execute(plan: GcPlan, store: Store, *, progress: Progress = silent) -> Colle
         done = work.done(plan.warnings, time.monotonic() - begun)
         noted.note(
             bytes=done.bytes,
-            message=f"adopted {', '.join(done.adopted) or 'nothing'}, deleted "
+            message=f"added {', '.join(done.adopted) or 'nothing'} to the catalog, deleted "
             f"{count_text(done.files, 'file')}",
         )
     return done
@@ -156,7 +156,7 @@ class _Work:
         for one in now:
             if one.action == "adopt":
                 _check(held)
-                self.progress(f"adopting {one.name}")
+                self.progress(f"adding {one.name} to the catalog")
                 self._adopt(one.name, found.there)
         files = {
             path: size

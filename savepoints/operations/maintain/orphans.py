@@ -57,6 +57,15 @@ class Orphan:
         """The last part of its place, such as the savepoint's id."""
         return self.place.rpartition("/")[2]
 
+    @property
+    def repair(self) -> str:
+        """What is done about it, for people."""
+        if self.action == "adopt":
+            return f"add {self.name} to the catalog"
+        if self.action == "finish":
+            return f"finish removing {self.name}"
+        return f"delete {self.place}"
+
 
 @dataclass(frozen=True)
 class FoundOrphans:
@@ -144,7 +153,7 @@ def _look_at_row(search: _Search, one: Directory) -> bool:
         return False
     mounted = [info for info in one.files if info.path.startswith(f"{place}/mounted/")]
     if mounted and one.savepoint_id not in search.needs:
-        why = "an export was interrupted"
+        why = "files of an interrupted export"
         search.add(f"{place}/mounted", "mounted", "delete", why, one.query_id, mounted)
     return False
 
@@ -213,12 +222,17 @@ def _look_at_the_rest(search: _Search) -> None:
         if place in going_on:
             continue  # What a merge has made, which it is finished with.
         search.add(
-            place, "scratch", "delete", "the process that used this was interrupted", None, files
+            place,
+            "scratch",
+            "delete",
+            "temporary files of a process that was interrupted",
+            None,
+            files,
         )
     gone = set(readers.leftovers(root))
     for info in root.list("uses"):
         if info.path in gone:
-            search.add(info.path, "sign", "delete", "its reader no longer exists", None, [info])
+            search.add(info.path, "sign", "delete", "marks a reader that is gone", None, [info])
 
 
 def _shared(search: _Search) -> dict[str, dict[str, ObjectInfo]]:

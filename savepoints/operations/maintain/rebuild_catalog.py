@@ -107,7 +107,7 @@ def plan(store: Store) -> RebuildPlan:
     aside = f"catalog-damaged-{operation}" if found.is_damaged else None
     steps = [
         *([Step("aside", f"move the damaged table to {aside}/")] if aside else ()),
-        *(Step("added", f"add {one}") for one in added),
+        *(Step("added", f"add a row for {one}") for one in added),
         *(Step("changed", f"correct the row of {one}") for one in changed),
         *(Step("removed", f"remove the row of {one}, which has no manifest") for one in removed),
     ]
@@ -147,7 +147,10 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
         faults.reach("rebuild-catalog.anew")
     elif not plan.done:
         wanted = {*plan.added, *plan.changed}
-        progress(f"correcting {count_text(len(wanted), 'row')}, removing {len(plan.removed)}")
+        progress(
+            f"correcting {count_text(len(wanted), 'row')} of the catalog and removing "
+            f"{len(plan.removed)}"
+        )
         store.catalog.put([one for name, one in found.savepoints.items() if name in wanted])
         faults.reach("rebuild-catalog.rows")
         store.catalog.remove([name for name in plan.removed if name not in found.savepoints])

@@ -91,7 +91,7 @@ def plan(
         *(Step("untagged", f"remove the tag {tag}") for tag in remove),
     ]
     if description is not None:
-        what = f"set its description: {description}" if description else "remove its description"
+        what = f"set the description: {description}" if description else "remove the description"
         steps.append(Step("described", what))
     if pinned is not None:
         what = "pin it: retention will never remove it" if pinned else "unpin it"

@@ -63,7 +63,7 @@ def carry_out(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appen
             since=kafka_offsets(plan.since) or {},
             merge_id=plan.operation_id,
         )
-        progress(f"producing {count_text(plan.facts.rows, 'event')} to {plan.topic}")
+        progress(f"writing {count_text(plan.facts.rows, 'event')} to topic {plan.topic}")
         rows = left.orderBy("event_time", "event_id").selectExpr(
             "key", "value", "headers", "unix_millis(timestamp) timestamp_ms", "event_id"
         )

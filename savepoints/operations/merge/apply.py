@@ -73,7 +73,7 @@ def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progres
     functions = _functions(plan, settings)
 
     def write() -> NewCheckpoint:
-        progress(f"writing {plan.checkpoint} with the new states")
+        progress(f"writing the new state to {plan.checkpoint}")
         return _write(spark, plan, store, place, functions)
 
     # Corrected before the generation begins, while the run is paused and all of it can be undone;

@@ -114,7 +114,7 @@ class MergeReplay(ShadowReplay):
             ends.insert(0, End(offsets, self._clock(offsets) or offset_ranges.NEVER))
         self._write(dict.fromkeys(self.events, ends))
         if before is not None:
-            self.progress(f"replaying up to batch {batch - 1}")
+            self.progress(f"replaying all events up to batch {batch - 1}")
             self.replay.run(ReplayBatch(low, low, before.timestamp_ms))
         self.progress(f"replaying batch {batch}")
         late = before.watermark_ms if before is not None else 0
@@ -233,7 +233,7 @@ class MergeReplay(ShadowReplay):
         if seeds and self.replay.operators:
             entities = self.assignment.entities
             self.progress(
-                f"copying the state of {count_text(entities, 'entity')} from the base savepoints"
+                f"copying the state of {count_text(entities, 'entity')} from earlier savepoints"
             )
             self.replay.seed(seeds, watermark_ms=low, timestamp_ms=last.timestamp_ms)
         return low

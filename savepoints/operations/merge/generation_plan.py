@@ -80,13 +80,13 @@ def _steps(plan: MergingPlan) -> tuple[Step, ...]:
     )
     return (
         *safety_savepoint.step(plan.safety_id, plan.from_checkpoint, plan.from_batch),
-        Step("checkpoint_written", f"write {plan.checkpoint} with {whose} replaced"),
+        Step("checkpoint_written", f"write {plan.checkpoint}, with {whose} replaced"),
         *(Step("outputs_corrected", correct.what(one)) for one in plan.corrections),
         Step("generation_begun", f"begin generation {plan.generation} of {plan.query}"),
         Step(
             "settled",
             (
-                "archive the events, record them in the ledger and take the savepoint "
+                "archive the late events, record them in the ledger, and take the savepoint "
                 f"{plan.first_id}"
             ),
         ),

@@ -26,13 +26,13 @@ _GIVEN_UP_BY_ALL = (
     "the batch does not touch"
 )
 _GIVEN_UP_BY_FUNCTION = (
-    "nothing is replayed, and nothing proves that the application's functions give the "
-    "result that the events would have had on time"
+    "nothing is replayed, and nothing proves that the application's functions give the same "
+    "result as if the events had been on time"
 )
 _UNPROVED = (
     "nothing proves that the query can be replayed exactly: this policy has no control entities"
 )
-_CORRECTED = "archive the events, record them in the ledger, and resume the query"
+_CORRECTED = "archive the late events, record them in the ledger, and resume the query"
 
 
 def complete(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
@@ -62,8 +62,8 @@ def _append(plan: MergePlan, assignment: Assignment) -> MergePlan:
         operators=(),
         outputs=(),
         steps=(
-            Step("produced", f"produce {count_text(plan.rows, 'event')} to the end of {topic}"),
-            Step("in_ledger", "record them in the ledger"),
+            Step("produced", f"write {count_text(plan.rows, 'event')} to the end of topic {topic}"),
+            Step("in_ledger", "record the events in the ledger"),
         ),
         warnings=(_GIVEN_UP_BY_APPEND, _STAYS.format(topic=topic), *_not_merged(plan)),
     )
@@ -75,10 +75,16 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
         plan,
         events=events,
         steps=(
-            Step("replayed", f"replay all {events} events of all entities alongside {plan.query}"),
+            Step(
+                "replayed",
+                f"replay all {events} events of all entities while {plan.query} keeps running",
+            ),
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),
             Step("checkpoint_written", "take a savepoint of the live query, and replace all state"),
-            *(Step("outputs_corrected", f"replace its rows in {uri}") for uri in plan.outputs),
+            *(
+                Step("outputs_corrected", f"replace the rows of {plan.query} in {uri}")
+                for uri in plan.outputs
+            ),
             Step("settled", _CORRECTED),
         ),
         warnings=(_GIVEN_UP_BY_ALL, _UNPROVED, *_not_merged(plan)),
@@ -99,7 +105,10 @@ def _function(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePl
                 f"take a savepoint of the live query, and combine the states of {plan.entities} "
                 "entities with the application's functions",
             ),
-            *(Step("outputs_corrected", f"combine their rows in {uri}") for uri in plan.outputs),
+            *(
+                Step("outputs_corrected", f"combine the rows of these entities in {uri}")
+                for uri in plan.outputs
+            ),
             Step("settled", _CORRECTED),
         ),
         warnings=(_GIVEN_UP_BY_FUNCTION, *_not_merged(plan)),
@@ -143,7 +152,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
                 "replayed",
                 f"replay {count_text(events, 'event')} of "
                 f"{count_text(plan.entities, 'entity')} ({begins}) and {controls} "
-                f"control entities alongside {plan.query}, {how}",
+                f"control entities while {plan.query} keeps running, {how}",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),
@@ -151,7 +160,10 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
                 "checkpoint_written",
                 ("take a savepoint of the live query, and replace the state of these entities"),
             ),
-            *(Step("outputs_corrected", f"correct their rows in {uri}") for uri in plan.outputs),
+            *(
+                Step("outputs_corrected", f"correct the rows of these entities in {uri}")
+                for uri in plan.outputs
+            ),
             Step("settled", _CORRECTED),
         ),
         warnings=_warnings(plan, controls, active),
@@ -162,8 +174,8 @@ def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
     notes = []
     if controls and not active:
         notes.append(
-            "no control entity has events since its base savepoint, so comparing them proves "
-            "little: use more control entities with --controls"
+            "no control entity has events since the savepoint that its replay starts from, so the "
+            "comparison proves little: use more control entities with --controls"
         )
     if not controls:
         notes.append(

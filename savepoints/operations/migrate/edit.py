@@ -360,7 +360,7 @@ def _warnings(savepoint: Savepoint, change: StateEdit, counted: Counted) -> tupl
         )
     if not change.delete and change.function is None and counted.changed < counted.chosen:
         notes.append(
-            f"{counted.chosen - counted.changed} of the {counted.chosen} chosen rows already "
+            f"{counted.chosen - counted.changed} of the {counted.chosen} selected rows already "
             "have these values"
         )
     return tuple(notes)

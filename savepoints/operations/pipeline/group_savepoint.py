@@ -133,7 +133,7 @@ def plan(
         query=query,
         steps=(
             *(Step("taken", f"take a savepoint of {one}, tagged {name}") for one in todo),
-            Step("checked", "check that no reader is ahead of a writer's savepoint"),
+            Step("checked", "check that no reader is ahead of its writer's savepoint"),
         ),
         warnings=tuple(one.what for one in found.findings),
         tag=name,
@@ -216,8 +216,8 @@ def _fitting(
         if not ahead:
             return saved
         progress(
-            f"waiting for {name} to commit the batch after {saved.cut.batch_id}: a reader "
-            "has already read rows of it"
+            f"waiting for {name} to commit batch {saved.cut.batch_id + 1}, because a reader "
+            "has already read rows of that batch"
         )
         while _committed(saving) <= saved.cut.batch_id:
             if time.monotonic() > deadline:
@@ -263,8 +263,8 @@ def _begun_is_committed(
         )
     if not seen.holds(_committed(saving)):
         progress(
-            f"waiting for {saving.query} to commit batch {seen.begun}, of which topic {read[0]} "
-            "may have records that a reader has already read"
+            f"waiting for {saving.query} to commit batch {seen.begun}, because a reader may "
+            f"already have read records of that batch from topic {read[0]}"
         )
     while not seen.holds(_committed(saving)):
         if time.monotonic() > deadline:

@@ -54,7 +54,7 @@ def take(store: Store, query: str, *, progress: Progress = silent) -> Group | No
     except Exception:  # noqa: BLE001  (whatever it is, the query is more important)
         _LOG.exception("the group %s of %s failed; the query continues", tag, query)
     else:
-        progress(f"group {tag}: {', '.join(one.query for one in made.savepoints)}")
+        progress(f"took the group {tag}: {', '.join(one.query for one in made.savepoints)}")
         return made
     return None
 

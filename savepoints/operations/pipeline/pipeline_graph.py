@@ -351,7 +351,7 @@ def _cycles(inside: arcs.Arcs) -> list[PipelineFinding]:
         PipelineFinding(
             "cycle",
             group,
-            f"{group[0]} reads what it writes itself"
+            f"{group[0]} reads a table or topic that it writes itself"
             if len(group) == 1
             else (f"{_listed(group)} read each other in a cycle, so they cannot be put in order"),
         )

@@ -43,8 +43,8 @@ def notes(store: Store, found: Pipeline, members: Sequence[PipelineMember]) -> I
                 ):
                     yield (
                         f"{edge.reader}: {problem}, of {output.uri}, from a batch that "
-                        f"{one.query} has not committed, so undoing this will be refused; "
-                        f"run {one.query} first, to commit the batch"
+                        f"{one.query} has not committed, so the operation could not be undone; "
+                        f"to avoid that, first run {one.query} until it has committed the batch"
                     )
 
 
@@ -57,6 +57,6 @@ def _begun(found: Pipeline, query: str, checkpoint: str, inside: set[str]) -> It
     if begun is not None:
         yield (
             f"{query} has begun batch {begun} and not committed it, so topic "
-            f"{', '.join(sorted(topics))} may have records of it: undoing this will be refused; "
-            f"run {query} first, to commit the batch"
+            f"{', '.join(sorted(topics))} may have records of it, and the operation could not be "
+            f"undone; to avoid that, first run {query} until it has committed the batch"
         )

@@ -189,4 +189,4 @@ def run_on_text(cut: MemberCut) -> str:
     ends = [f"the end of {one.writer}'s {one.table_uri}" for one in cut.reads]
     if cut.ends not in (None, "[]"):
         ends.append(f"exactly {run_to_point.what(str(cut.ends))}")
-    return f"run on to {' and '.join(ends)}"
+    return f"run to {' and '.join(ends)}"

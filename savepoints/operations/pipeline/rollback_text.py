@@ -67,7 +67,7 @@ def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:
         yield from (f"{one.query}: {note}" for note in one.rollback.warnings if note not in known)
     for uri, readers in ours.items():
         names = " and ".join(dict.fromkeys(readers))
-        who = f"{names} is rolled back as well; any other" if readers else "a"
+        who = f"{names} will be rolled back as well; any other" if readers else "a"
         yield (
             f"{uri}: {who} streaming reader fails at the rewind unless it sets "
             "skipChangeCommits, and then it keeps the rows that were rolled back"
@@ -93,9 +93,9 @@ def _about_topics(found: Pipeline, members: Sequence[PipelineMember]) -> Iterato
             since = "" if ends is None else f" from offsets {offsets_text(ends)} on"
             readers = [one.reader for one in found.topic_edges if one.topic == topic]
             names = " and ".join(dict.fromkeys(readers))
-            who = f"{names} reads only the new ones; " if readers else ""
+            who = f"{names} will read only the new records; " if readers else ""
             yield (
                 f"topic {topic} keeps the records of {query.name} that are rolled back{since}, and "
-                f"gets those of the same batches again: {who}any other reader sees both. What "
-                f"others than {query.name} have written among them is skipped, too"
+                f"gets the records of the same batches again: {who}any other reader sees both. "
+                "Records that others have written among them are skipped, too"
             )

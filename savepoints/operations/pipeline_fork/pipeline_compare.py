@@ -38,8 +38,8 @@ from savepoints.store.root import Store
 
 VERB = "pipeline compare"
 _OWN_BATCHES = (
-    "each query read its input in batches of its own; a result that depends on the boundaries of "
-    "batches, such as rows that come after the watermark, may differ because of that"
+    "each query read its input in batches of its own; results that depend on where batches end, "
+    "such as which rows come after the watermark, may differ for that reason"
 )
 
 
@@ -127,7 +127,7 @@ def plan(
             step
             for pair in pairs
             for step in (
-                Step("run", f"run {pair.live} and {pair.fork} to the same end, {_said(until)}"),
+                Step("run", f"run {pair.live} and {pair.fork} to the same end: {_said(until)}"),
                 Step("compare", f"compare {pair.fork} with {pair.live}"),
             )
         )
@@ -246,4 +246,4 @@ def _refuse_other_end(until: str) -> None:
 
 
 def _said(until: str) -> str:
-    return "the newest there is" if until == LATEST else f"what was there before {until}"
+    return "the newest data" if until == LATEST else f"everything that arrived before {until}"

@@ -319,7 +319,7 @@ def _steps(members: Sequence[ForkedMember]) -> Iterator[Step]:
             if read.behind:
                 what = f"read {read.table_uri} up to version {read.version}"
                 yield step_of(one.query, Step("followed", what))
-            what = f"continue in {copies[read.table_uri]} behind version 0"
+            what = f"continue in {copies[read.table_uri]} after version 0"
             yield step_of(one.query, Step("followed", what))
     yield from (
         step_of(one.query, Step("generation_begun", f"begin generation {fork_plan.FIRST}"))
@@ -339,6 +339,6 @@ def _warnings(
             where = edge.table_uri or f"the table {edge.table_id}"
             whose = f"of {edge.writer}" if edge.writer else "from outside the pipeline"
             yield (
-                f"{where}, {whose}, is not forked: both versions read it, also what is written "
-                "to it from now on"
+                f"{where}, {whose}, is not forked: both versions read it, including what is "
+                "written to it from now on"
             )

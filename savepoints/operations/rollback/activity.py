@@ -62,8 +62,8 @@ def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
     watched = max(2 * apart, _SHORTEST_SECONDS)
     since = max((utc_now() - times[-1]).total_seconds(), 0.0)
     assumed = (
-        f"no process holds the lease of {query}, which `savepoints run` does not drive; assuming "
-        "that it is stopped, because"
+        f"assuming that {query}, which runs in your own driver, is stopped: no process holds its "
+        "lease, and"
     )
     if since > watched + _CLOCKS_SECONDS:
         return (f"{assumed} its last batch was committed {_text(since)} ago",)

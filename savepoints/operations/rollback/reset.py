@@ -392,9 +392,10 @@ def _steps(
     begin_at: Sequence[str],
     outputs: Sequence[Rewind],
 ) -> tuple[Step, ...]:
-    begins = "an empty state" if state == "empty" else f"the state of batch {now.batch_id}"
+    begins = "empty state" if state == "empty" else f"the state of batch {now.batch_id}"
+    starts = "; ".join(begin_at)
     return (
-        Step("checkpoint_written", f"write {checkpoint}: {begins}, at {'; '.join(begin_at)}"),
+        Step("checkpoint_written", f"write {checkpoint} with {begins}, to start at {starts}"),
         *next_outputs.output_steps(outputs),
         Step("generation_begun", f"begin generation {context.number} of {context.query}"),
     )

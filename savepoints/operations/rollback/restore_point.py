@@ -144,10 +144,10 @@ def plan(
 def _steps(found: ResolvedTarget, target: str) -> Iterator[Step]:
     name, batch = found.savepoint_id, found.batch_id
     if not found.is_saved:
-        yield Step("savepoint", f"take a savepoint of the retained batch {batch}: {name}")
+        yield Step("savepoint", f"take the savepoint {name} of batch {batch}")
     yield Step("checkpoint", f"restore {name} (batch {batch}) to {target}")
     if found.ends is not None:
-        yield Step("advanced", f"run to exactly {run_to_point.what(found.ends)}")
+        yield Step("advanced", f"run the query to exactly {run_to_point.what(found.ends)}")
 
 
 @recorded

@@ -264,7 +264,7 @@ def execute(plan: RollbackPlan, store: Store, *, progress: Progress = silent) ->
     settings = bindings.complete(store)
 
     def save_batch(_check: Callable[[], None]) -> None:
-        progress(f"saving batch {plan.batch_id} as {plan.savepoint_id}")
+        progress(f"taking the savepoint {plan.savepoint_id} of batch {plan.batch_id}")
         rollback_target.save_batch(
             store,
             query=plan.query,
@@ -382,9 +382,7 @@ def _steps(
     name, batch = found.savepoint_id, found.batch_id
     steps = []
     if not found.is_saved:
-        steps.append(
-            Step("batch_saved", (f"take a savepoint of the retained batch {batch}: {name}"))
-        )
+        steps.append(Step("batch_saved", f"take the savepoint {name} of batch {batch}"))
     of = f"generation {found.generation}, batch {batch}, {form}"
     steps.append(Step("checkpoint_written", f"restore {name} ({of}) to {target}"))
     steps += next_outputs.output_steps(outputs)

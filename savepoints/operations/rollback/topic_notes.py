@@ -30,11 +30,11 @@ def notes(store: Store, query: str, savepoint_id: str | None = None) -> Iterator
         )
         what = (
             f"topic {topic} keeps the records of the batches that run again"
-            f"{_since(saved.get(topic))}, and gets them again: whoever reads it sees both"
+            f"{_since(saved.get(topic))}, and gets them a second time: its readers see both"
         )
         if readers:
             what += (
-                f"; {' and '.join(readers)} reads it: to take it back as well: savepoints pipeline "
+                f"; to roll back its readers ({', '.join(readers)}) as well: savepoints pipeline "
                 f"rollback {query} NAME"
             )
         yield what

@@ -142,7 +142,7 @@ def _take(
         taken = create.execute(plan, store, progress=progress)
     except LockedError as error:
         _LOG.warning("skipping the savepoint of %s: %s", plan.query, error)
-        progress(f"skipped: {error.message}")
+        progress(f"savepoint skipped: {error.message}")
         return Attempt("skipped", error=error)
     progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
     return Attempt("done", taken)

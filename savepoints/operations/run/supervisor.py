@@ -195,8 +195,8 @@ class Supervisor:
                     self.answers.answer(request)  # Maybe asked again between two looks.
                     reason = f": {request.reason}" if request.reason else ""
                     self.progress(
-                        f"paused at {rfc3339(request.asked_at)} by {request.asked_by}{reason}; "
-                        f"waiting for: savepoints resume {self.query}"
+                        f"paused at {rfc3339(request.asked_at)} by {request.asked_by}{reason}; to "
+                        f"continue: savepoints resume {self.query}"
                     )
                     said = request.id
                 if self._stopped.wait(_IDLE_SECONDS):

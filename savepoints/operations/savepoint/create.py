@@ -260,7 +260,8 @@ def _warnings(name: str, files: CutFiles, outputs: Sequence[str]) -> tuple[str, 
     found = []
     paths = [info.path for info in files.all]
     if sources := source_positions.unreplayable(files.cut.offsets, paths):
-        found.append(f"{restore_checks.unreplayable_text(name, sources)} after a rollback")
+        unreplayable = restore_checks.unreplayable_text(name, sources)
+        found.append(f"a rollback would lose rows: {unreplayable}")
     if not outputs:
         found.append(
             f"the output tables of {name} are unknown, so a rollback would not rewind them: name "

@@ -71,6 +71,8 @@ def commit(group: str, savepoint: Savepoint, store: Store, progress: Progress) -
             group_offsets.commit(group, offsets, kafka, _TIMEOUT_SECONDS)
     except Exception as error:  # noqa: BLE001  (whatever it is, the savepoint is more important)
         _LOG.warning("offsets of %s were not committed: %s", savepoint.id, error)
-        progress(f"the offsets were not committed for the group {group}: {message_of(error)}")
+        progress(
+            f"could not commit the offsets for the consumer group {group}: {message_of(error)}"
+        )
     else:
-        progress(f"committed the offsets for the group {group}")
+        progress(f"committed the offsets for the consumer group {group}")

@@ -36,8 +36,8 @@ def notes(store: Store, savepoint: Savepoint, *, besides: Collection[str] = ()) 
     for writer in later:
         for topic in sorted(topics & written[writer.query]):
             yield (
-                f"{savepoint.query} will read topic {topic} from the offsets of {savepoint.id} on, "
-                f"and {writer.query}, which writes it, began generation {writer.generation} after "
-                f"that ({writer.begun_by}): records in between that were rolled back will be read, "
-                "too; to avoid this, choose a later savepoint"
+                f"{savepoint.query} will read topic {topic} from the offsets of {savepoint.id} "
+                f"on, but {writer.query}, which writes the topic, has begun generation "
+                f"{writer.generation} since ({writer.begun_by}): records in between that were "
+                "rolled back will be read, too; to avoid this, choose a later savepoint"
             )

@@ -201,8 +201,8 @@ def plan(
     rows = 0 if chosen == "native" else _rows(savepoint)
     if chosen == "canonical" and savepoint.operators:
         what = "the" if rows is None else str(rows)
-        source = "" if stored.canonical else ", reading them from the native files"
-        steps.append(Step("state", f"write {what} state rows through Spark{source}"))
+        source = "" if stored.canonical else " that are read from the native files"
+        steps.append(Step("state", f"write {what} state rows{source}, with Spark"))
     return make_plan(
         store, stored, to, chosen, change,
         copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
@@ -243,7 +243,9 @@ def make_plan(
         steps=(
             Step("files", f"copy {count_text(len(copied), 'file')} to {target}"),
             *steps,
-            Step("metadata", "write metadata, which turns the directory into a checkpoint"),
+            Step(
+                "metadata", "write the file metadata, which turns the directory into a checkpoint"
+            ),
         ),
         warnings=(*change.notes, *warnings),
         savepoint_id=savepoint.id,

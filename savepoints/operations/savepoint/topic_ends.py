@@ -80,7 +80,7 @@ def observe(
             problem = message_of(error)
     listed = ", ".join(sorted(names))
     _LOG.warning("how far the topics %s were written was not recorded: %s", listed, problem)
-    progress(f"how far the topics {listed} were written was not recorded: {problem}")
+    progress(f"could not record how far the topics {listed} were written: {problem}")
     return None
 
 

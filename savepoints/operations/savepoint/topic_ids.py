@@ -47,5 +47,5 @@ def known_ids(
         level = logging.WARNING if settings.bootstrap_servers else logging.INFO
         _LOG.log(level, "the ids of topics %s were not recorded: %s", ", ".join(unknown), problem)
         if settings.bootstrap_servers:
-            progress(f"the ids of topics {', '.join(unknown)} were not recorded: {problem}")
+            progress(f"could not record the ids of topics {', '.join(unknown)}: {problem}")
     return found

@@ -19,10 +19,10 @@ def what(rewind: Rewind) -> str:
     output = rewind.output
     if output.kind == "files":
         if rewind.empty:
-            return f"set aside the whole log of {output.uri}, newest entry first"
+            return f"move the whole sink log of {output.uri} aside"
         return (
-            f"truncate the log of {output.uri} from batch {rewind.newest} back to batch "
-            f"{output.version}, which is kept"
+            f"truncate the sink log of {output.uri} after batch {output.version}; it now ends at "
+            f"batch {rewind.newest}"
         )
     whose = f" where {rewind.own_rows}" if rewind.own_rows else ""
     if rewind.empty:
@@ -49,8 +49,8 @@ def reader_notes(rewind: Rewind) -> list[str]:
     output = rewind.output
     if output.kind == "files" or not (rewind.empty or output.version < rewind.newest):
         return []
-    what = "a streaming reader of the table fails at the rewind, which removes rows, unless it sets"
-    twice = "skipChangeCommits, and then it reads the rows of batches that run again twice"
+    what = "the rewind removes rows, so a streaming reader of the table fails unless it sets"
+    twice = "skipChangeCommits; with that, it reads the rows of batches that run again twice"
     return [f"{output.uri}: {what} {twice}"]
 
 
@@ -89,8 +89,8 @@ def _of_files(rewind: Rewind) -> list[str]:
     if (interval := file_sink.lost_interval(output)) is None:
         return [stay, seen]
     compacted = (
-        f"{uri}: the query must keep spark.sql.streaming.fileSink.log.compactInterval={interval}, "
-        "which the log no longer shows afterwards"
+        f"{uri}: keep spark.sql.streaming.fileSink.log.compactInterval={interval} in the query, "
+        "because the truncated log no longer shows it"
     )
     return [stay, seen, compacted]
 
@@ -111,7 +111,8 @@ def _of_table(rewind: Rewind) -> list[str]:
     if limit := settings.get(batch_version.RETENTION_OF_IDS):
         found.append(
             f"{uri}: transaction ids expire after {limit} "
-            f"({batch_version.RETENTION_OF_IDS}): a batch rerun after that is written twice"
+            f"({batch_version.RETENTION_OF_IDS}): a batch that runs again after that is written "
+            "twice"
         )
     return found
 
@@ -122,7 +123,9 @@ def _of_engine(rewind: Rewind, table: DeltaTable) -> list[str]:
         return []
     uri, features = rewind.output.uri, writable.only_by_spark(table)
     only = ", ".join(features)
-    found = [f"{uri}: Delta makes the commit in a Spark session, since only it can write {only}"]
+    found = [
+        f"{uri}: the commit is made in a Spark session, because only Delta itself can write {only}"
+    ]
     if "identityColumns" in features:
         found.append(
             f"{uri}: rows that are written again get new identity values; the values of "

@@ -122,7 +122,9 @@ def test_a_failure_is_an_event_and_nothing_is_raised(
     assert (event.verb, event.query, event.result) == ("merge", QUERY, "failed")
     assert event.parameters == {"batch": DROPPED}
     assert "tests.nowhere" in event.message
-    assert f"what {QUERY} dropped was not merged; the query continues" in caplog.text
+    assert (
+        f"events that {QUERY} dropped as late were not merged; the query continues" in caplog.text
+    )
     found = metrics.values([], [event])
     assert found["savepoints_last_dropped_merge_timestamp_seconds"] == {}
     assert found["savepoints_operations_total"] == {(QUERY, "merge", "failed"): 1}
@@ -150,7 +152,7 @@ def test_a_run_waits_for_the_lease_of_a_dead_merge_and_lets_the_query_go_on(paus
     with on_schedule.beside(paused, QUERY, progress=tell):
         assert pause.state(paused, QUERY).wanted == "running"
 
-    assert said[0].startswith(f"waiting for the merge of what {QUERY} dropped: ")
+    assert said[0].startswith(f"waiting to merge events that {QUERY} dropped as late: ")
 
 
 def test_trap_what_keeps_the_query_from_running_is_retried_before_the_next_day(

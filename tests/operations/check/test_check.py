@@ -316,16 +316,16 @@ def test_the_pace_of_a_query_is_compared_with_what_copying_takes(
     slow = dataclasses.replace(taken, cost=Cost(pin_seconds=120))
     local_store.catalog.put([slow])
 
-    enough = seen(local_store)["pace of totals"]
+    enough = seen(local_store)["batches of totals"]
     settings = Settings(spark=SparkSettings(conf={RETAINED: "20"}))
-    few = seen(local_store, settings)["pace of totals"]
+    few = seen(local_store, settings)["batches of totals"]
     wrong = Settings(spark=SparkSettings(conf={RETAINED: "many"}))
 
     assert (enough.grade, few.grade) == ("ok", "warning")
     assert "one batch every 10.0 s, so each batch is kept for 1000 s" in enough.seen
     assert "so each batch is kept for 200 s; copying a batch took up to 120.0 s" in few.seen
     assert RETAINED in few.advice
-    assert seen(local_store, wrong)["pace of totals"].grade == "broken"
+    assert seen(local_store, wrong)["batches of totals"].grade == "broken"
 
 
 def test_outputs_that_do_not_last_as_long_as_savepoints(

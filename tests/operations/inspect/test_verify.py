@@ -318,7 +318,7 @@ def test_a_query_without_state_is_restored_and_looked_at_without_spark(
     report = verify(store, taken.id, depth="deep", progress=lines.append)
 
     assert (report.grade, report.findings, report.operators) == ("ok", (), 0)
-    assert "restoring the native form into a scratch directory" in lines
+    assert "restoring the native form into a temporary directory" in lines
     assert lasting(store) == before
 
 

@@ -412,4 +412,4 @@ def test_it_is_recorded(on_local: Location, local_store: Store) -> None:
 
     event = local_store.events.all()[0]
     assert (event.verb, event.query, event.result, event.bytes) == ("gc", None, "done", 4)
-    assert event.message == f"adopted {first.id}, deleted 1 file"
+    assert event.message == f"added {first.id} to the catalog, deleted 1 file"

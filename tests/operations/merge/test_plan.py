@@ -22,9 +22,12 @@ def plan(**fields: Any) -> MergePlan:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"known": 1204}, "all 1,204 events are known"),
-        ({"known": 1}, "its 1 event is known"),
-        ({"known": 3, "merged_by": "mg-1"}, "all 3 events are known, from the merge mg-1"),
+        ({"known": 1204}, "all 1,204 events have already been seen"),
+        ({"known": 1}, "its only event has already been seen"),
+        (
+            {"known": 3, "merged_by": "mg-1"},
+            "all 3 events have already been seen, in the merge mg-1",
+        ),
         ({}, "the batch has no events"),
     ],
 )

@@ -149,8 +149,8 @@ def test_a_batch_that_a_reader_has_read_is_waited_for(queries: Queries) -> None:
 
     assert [line for line in told if line.startswith("waiting")] == [
         (
-            f"waiting for bronze to commit the batch after {BATCH}: a reader has already read "
-            "rows of it"
+            f"waiting for bronze to commit batch {BATCH + 1}, because a reader has already read "
+            "rows of that batch"
         )
     ]
     bronze = group.savepoints[-1]

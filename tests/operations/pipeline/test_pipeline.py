@@ -155,7 +155,7 @@ def test_a_query_that_reads_what_it_writes(queries: Queries) -> None:
     found = queries.of("own")
 
     assert arcs(found) == [("own", "own", 0)]
-    assert finding(found, "cycle").what == "own reads what it writes itself"
+    assert finding(found, "cycle").what == "own reads a table or topic that it writes itself"
 
 
 def test_a_table_of_nobody_is_named_by_its_id(queries: Queries) -> None:

@@ -395,7 +395,10 @@ def test_the_plan_says_who_reads_what_goes_back(line: Line, on_local: Location) 
     told = str(plan(line, "silver", "before", every=True))
 
     assert f"gold: continue after the rewind of silver's {line.uri('silver')}" in told
-    assert f"{line.uri('silver')}: gold is rolled back as well; any other streaming reader" in told
+    assert (
+        f"{line.uri('silver')}: gold will be rolled back as well; any other streaming reader"
+        in told
+    )
     assert f"{line.uri('gold')}: a streaming reader fails at the rewind" in told
 
 

@@ -160,7 +160,7 @@ def test_what_is_going_to_be_done_can_be_read(line: Line) -> None:
     text = str(plan(line))
 
     assert f"copy version {SAVED} of {line.uri('silver')} to {copies(line)['silver']}" in text
-    assert f"continue in {copies(line)['silver']} behind version 0" in text
+    assert f"continue in {copies(line)['silver']} after version 0" in text
     assert f"{line.uri('bronze')}, of bronze, is not forked" in text
 
 

@@ -69,7 +69,7 @@ def test_what_is_assumed_is_in_the_plan(checkpoint: Location, local_store: Store
 
     plan = rollback.plan(local_store, first.id, to=f"{checkpoint}-2", rewind_outputs=False)
 
-    assert "assuming that it is stopped, because nothing was committed for " in plan.warnings[0]
+    assert "is stopped: no process holds its lease, and nothing was committed " in plan.warnings[0]
 
 
 def test_whoever_took_a_last_savepoint_has_stopped(

@@ -176,4 +176,4 @@ def test_trap_a_broker_that_does_not_answer_costs_no_savepoint(
     assert store.catalog.all() == [attempt.savepoint]
     (event,) = commits(store)
     assert (event.result, event.error) == ("failed", "EnvironmentUnfitError")
-    assert any("the offsets were not committed for the group g" in line for line in told)
+    assert any("could not commit the offsets for the consumer group g" in line for line in told)

@@ -319,7 +319,7 @@ def test_the_plan_says_what_stays_and_what_readers_see(sink: Sink) -> None:
     plan = sink.plan(3)
 
     assert plan_text.what(plan) == (
-        f"truncate the log of {sink.at} from batch 7 back to batch 3, which is kept"
+        f"truncate the sink log of {sink.at} after batch 3; it now ends at batch 7"
     )
     stay, seen, compacted = plan_text.notes(plan)
     assert "data files of the batches after 3 remain" in stay
