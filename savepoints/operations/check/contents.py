@@ -26,7 +26,7 @@ _REPEATED = "its Delta log is damaged: restore the table's files from a backup"
 # Files without which a table is not what it was; checksums and hints are beside it.
 _READ = re.compile(r"\w+/(?:[^/]+\.parquet|_delta_log/\d+\.(?:json|checkpoint\.parquet))")
 _TABLES = {
-    "catalog": f"rebuild the catalog: {_REBUILD}",
+    "catalog": f"rebuild it: {_REBUILD}",
     "generations": (
         "compare `savepoints lineage` with your own records; to accept the table as it is, delete "
         "generations/_sums/, which the next commit writes again"

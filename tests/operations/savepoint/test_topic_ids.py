@@ -61,7 +61,7 @@ def test_a_topic_that_kafka_lacks_has_none(
     one = taken(local_store, on_local, {"no-such": {0: 1}}, world.bootstrap_servers, told)
 
     assert one.topics == {}
-    assert any("ids of topics no-such were not recorded: Kafka has no such" in t for t in told)
+    assert any("could not record the ids of topics no-such: Kafka has no such" in t for t in told)
 
 
 def test_a_broker_that_does_not_answer_costs_a_moment_and_not_the_savepoint(
@@ -76,7 +76,7 @@ def test_a_broker_that_does_not_answer_costs_a_moment_and_not_the_savepoint(
     assert time.monotonic() - begun < 10
     assert local_store.catalog.all() == [one]
     assert one.topics == {}
-    assert any("ids of topics t were not recorded: Kafka at localhost:1" in t for t in told)
+    assert any("could not record the ids of topics t: Kafka at localhost:1" in t for t in told)
 
 
 def test_without_a_broker_nobody_is_asked_and_nobody_is_bothered(
