@@ -13,13 +13,12 @@ from dataclasses import replace
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_offsets
+from savepoints.model import kafka_offsets
 from savepoints.plan import Progress, silent
 from savepoints.runtime import bounded
 from savepoints.runtime.archive_batches import ArchivedInputs
-from savepoints.runtime.bounded import Limits
+from savepoints.runtime.bounded import KafkaEnd, Limits
 from savepoints.runtime.runner import Ran, Runner
-from savepoints.sources.kafka.offsets import Ranges
 
 
 def run_on(
@@ -42,20 +41,17 @@ def run_on(
     started = time.monotonic()
     while runner.archived is not None and not runner.stopping:
         now = checkpoint_position.read(runner.checkpoint)
-        if (found := _first(runner.archived, now)) is None:
+        if (end := _first(runner.archived, now)) is None:
             break
-        ends, ranges = found
         progress("reading the archive, because Kafka no longer has the next records")
-        ran = bounded.run_to(
-            runner, ends, ranges, scratch=scratch, limits=limits, check=check, progress=progress
-        )
+        ran = end.run(runner, scratch=scratch, limits=limits, check=check, progress=progress)
         if not ran.caught_up:
             return replace(ran, remaining_records=None)
     ran = bounded.run_on(runner, limits, check=check, until_caught_up=until_caught_up)
     return replace(ran, seconds=time.monotonic() - started)
 
 
-def _first(archived: ArchivedInputs, now: CheckpointPosition) -> tuple[KafkaOffsets, Ranges] | None:
+def _first(archived: ArchivedInputs, now: CheckpointPosition) -> KafkaEnd | None:
     """Return up to where planned batches go first, and what there is; None if Kafka has it all."""
     ranges = archived.inputs.ranges()
     ends = archived.until(now.offsets, ranges)
@@ -67,4 +63,4 @@ def _first(archived: ArchivedInputs, now: CheckpointPosition) -> tuple[KafkaOffs
             for part, offset in parts.items():
                 known = ends.setdefault(topic, {})
                 known[part] = max(offset, known.get(part, offset))
-    return ends, ranges
+    return KafkaEnd(ends, ranges)

@@ -63,68 +63,69 @@ class KafkaEnd:
     ends: KafkaOffsets
     ranges: Ranges
 
+    def reached(self, now: CheckpointPosition) -> KafkaOffsets:
+        """Return where a query stands, for all partitions that are in the ends.
+
+        Partitions that it has not seen are at their earliest offset, where it will begin with them.
+        """
+        for position in now.positions:
+            _offsets(position)
+        return with_new_partitions(now.offsets, _of(self.ends, self.ranges))
+
     def is_reached(self, now: CheckpointPosition) -> bool:
-        """Return True if a query has nothing to do; see `is_reached`."""
-        return is_reached(now, self.ends, self.ranges)
+        """Return True if a query has nothing to do to be there, before Spark is started.
+
+        Raises:
+            UsageError: If the end cannot be reached from where it is.
+        """
+        begin = self.beginning(now)
+        begun = now.begun is not None and is_within(now.begun_positions, self.ends)
+        return count(begin, self.ends) == 0 and not begun and not now.watermark_moved
+
+    def beginning(self, now: CheckpointPosition) -> KafkaOffsets:
+        """Return where a query stands, having refused ends that cannot be reached from there."""
+        begin = self.reached(now)
+        require_reachable(begin, self.ends, _of(self.ends, self.ranges, begin))
+        _require_not_passed(now, begin, self.ends)
+        return begin
 
     def run(
         self,
         runner: Runner,
         *,
         scratch: Location,
-        limits: Limits,
+        through: Sequence[Sequence[str | None]] = (),
+        limits: Limits = Limits(),
         check: Callable[[], None] = lambda: None,
         progress: Progress = silent,
     ) -> Ran:
-        """Run a query until its sources are exactly there; see `run_to`."""
-        return run_to(
-            runner,
-            self.ends,
-            self.ranges,
-            scratch=scratch,
-            limits=limits,
-            check=check,
-            progress=progress,
+        """Run a query until its sources are exactly there.
+
+        Killed anywhere and run again it comes to the same end: a batch that was begun and lies
+        within the ends is run again as it is, as Spark would.
+
+        Args:
+            scratch: An empty directory, used when the query has run nothing yet.
+            through: Where each source is after each of the first batches, as Spark's JSON: those of
+                another query that came to the ends from here. The query has run a batch already,
+                and has begun none but the first of these.
+            check: Called before each batch; raises when the run must not continue.
+        """
+        started = time.monotonic()
+        run = _BoundedRun(runner, self, scratch, check, progress)
+        for positions in through:
+            if not runner.stopping:
+                run.follow(positions)
+        ended = run.go(limits)
+        offsets = self.reached(run.position)
+        remaining = count(offsets, self.ends)
+        return runner.ran(
+            ended,
+            seconds=time.monotonic() - started,
+            caught_up=remaining == 0,
+            remaining_records=remaining,
+            offsets=offsets,
         )
-
-
-def run_to(
-    runner: Runner,
-    ends: KafkaOffsets,
-    ranges: Ranges,
-    *,
-    scratch: Location,
-    through: Sequence[Sequence[str | None]] = (),
-    limits: Limits = Limits(),
-    check: Callable[[], None] = lambda: None,
-    progress: Progress = silent,
-) -> Ran:
-    """Run a query until its sources are exactly at the given offsets.
-
-    Killed anywhere and run again it comes to the same end: a batch that was begun and lies within
-    the ends is run again as it is, as Spark would.
-
-    Args:
-        ends: Where to end, for every topic and partition of the query.
-        through: Where each source is after each of the first batches, as Spark's JSON: those of
-            another query that came to the ends from here. The query has run a batch already, and
-            has begun none but the first of these.
-    """
-    started = time.monotonic()
-    run = _BoundedRun(runner, ends, ranges, scratch, check, progress)
-    for positions in through:
-        if not runner.stopping:
-            run.follow(positions)
-    ended = run.go(limits)
-    offsets = reached(run.position, ends, ranges)
-    remaining = count(offsets, ends)
-    return runner.ran(
-        ended,
-        seconds=time.monotonic() - started,
-        caught_up=remaining == 0,
-        remaining_records=remaining,
-        offsets=offsets,
-    )
 
 
 def run_on(
@@ -173,33 +174,12 @@ def replay(
         runner.run_planned()
 
 
-def reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
-    """Return where a query stands, for all partitions that are in the ends.
-
-    Partitions that it has not seen are at their earliest offset, where it will begin with them.
-
-    Args:
-        ends: Where it is to go; more than it has seen only by new partitions.
-    """
-    for position in now.positions:
-        _offsets(position)
-    return with_new_partitions(now.offsets, _of(ends, ranges))
-
-
-def is_reached(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> bool:
-    """Say whether a query has nothing to do to be at the given offsets, before Spark is started."""
-    begin = _beginning(now, ends, ranges)
-    begun = now.begun is not None and is_within(now.begun_positions, ends)
-    return count(begin, ends) == 0 and not begun and not now.watermark_moved
-
-
 @dataclass
 class _BoundedRun:
     """One bounded run under way."""
 
     runner: Runner
-    ends: KafkaOffsets
-    ranges: Ranges
+    end: KafkaEnd
     scratch: Location
     check: Callable[[], None]
     progress: Progress
@@ -208,7 +188,7 @@ class _BoundedRun:
         self.position = checkpoint_position.read(self.runner.checkpoint)
 
     def go(self, limits: Limits) -> Ended:
-        begin = _beginning(self.position, self.ends, self.ranges)
+        begin = self.end.beginning(self.position)
         left = limits.max_records
         if self.position.begun is not None and self._is_to_be_finished(self.position.begun):
             if halted := self._halted(limits):
@@ -217,14 +197,14 @@ class _BoundedRun:
             if left is not None:
                 left = max(0, left - count(begin, self._reached()))
             begin = self._reached()
-        aim = self.ends if left is None else step(begin, self.ends, left) if left else begin
+        aim = self.end.ends if left is None else step(begin, self.end.ends, left) if left else begin
         _require_not_passed(self.position, begin, aim)
         while (positions := self._next(aim)) is not None:
             if halted := self._halted(limits):
                 return halted
             self._plan(positions)
             self._run()
-        return "caught_up" if aim == self.ends else "max_records"
+        return "caught_up" if aim == self.end.ends else "max_records"
 
     def follow(self, positions: Sequence[str | None]) -> None:
         """Run one batch that ends there, whether it reads anything or not."""
@@ -234,7 +214,7 @@ class _BoundedRun:
         self._run()
 
     def _reached(self) -> KafkaOffsets:
-        return reached(self.position, self.ends, self.ranges)
+        return self.end.reached(self.position)
 
     def _halted(self, limits: Limits) -> Ended | None:
         self.check()
@@ -246,7 +226,7 @@ class _BoundedRun:
         It may be in some outputs already: then it must be, or its rows would be doubled. One that
         goes too far and is in none is planned anew.
         """
-        if is_within(self.position.begun_positions, self.ends):
+        if is_within(self.position.begun_positions, self.end.ends):
             return True
         written = self.runner.has_written(batch)
         if not written:
@@ -278,7 +258,7 @@ class _BoundedRun:
         after = self._reached()
         self.progress(
             f"batch {batch}: {count_text(count(before, after), 'record')}, "
-            f"{count(after, self.ends)} to go"
+            f"{count(after, self.end.ends)} to go"
         )
 
     def _next(self, aim: KafkaOffsets) -> tuple[KafkaOffsets, ...] | None:
@@ -287,7 +267,7 @@ class _BoundedRun:
         if count(begin, aim) > 0:
             return tuple(self._step(start, aim) for start in self._starts())
         evicts = (
-            aim == self.ends
+            aim == self.end.ends
             and self.position.watermark_moved
             and self.runner.needs_empty_batches
             and self.runner.checkpoint.list("state/0/_metadata")
@@ -296,7 +276,7 @@ class _BoundedRun:
 
     def _step(self, start: KafkaOffsets, aim: KafkaOffsets) -> KafkaOffsets:
         end = {topic: aim[topic] for topic in start}
-        begin = with_new_partitions(start, _of(end, self.ranges))
+        begin = with_new_partitions(start, _of(end, self.end.ranges))
         archived = self.runner.archived
         return step(begin, archived.within(begin, end) if archived else end, self.runner.most)
 
@@ -326,14 +306,6 @@ class _BoundedRun:
             begins = {number: kafka_position(one) for number, one in enumerate(self._starts())}
         texts = [kafka_position(one) for one in positions]
         planned_offsets.write(self.runner.checkpoint, self.position, first, texts, begins)
-
-
-def _beginning(now: CheckpointPosition, ends: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
-    """Return where a query stands, having refused ends that cannot be reached from there."""
-    begin = reached(now, ends, ranges)
-    require_reachable(begin, ends, _of(ends, ranges, begin))
-    _require_not_passed(now, begin, ends)
-    return begin
 
 
 def _require_not_passed(now: CheckpointPosition, begin: KafkaOffsets, ends: KafkaOffsets) -> None:

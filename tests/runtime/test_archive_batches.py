@@ -22,10 +22,9 @@ from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta.batch_version import open_table
-from savepoints.runtime import bounded
 from savepoints.runtime.app import App, Input, Output
 from savepoints.runtime.archive_batches import ArchivedInputs
-from savepoints.runtime.bounded import Limits
+from savepoints.runtime.bounded import KafkaEnd, Limits
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.archive import archive
@@ -148,8 +147,8 @@ class World:
         has = availability.ranges([self.topic], self.broker.settings, [self.uri])
         ends = {self.topic: {part: one.end for part, one in has[self.topic].items()}}
         scratch = self.place / f"scratch-{most}"
-        return bounded.run_to(
-            self.runner(archived), ends, has, scratch=scratch, limits=Limits(max_records=most)
+        return KafkaEnd(ends, has).run(
+            self.runner(archived), scratch=scratch, limits=Limits(max_records=most)
         )
 
 

@@ -15,7 +15,8 @@ from savepoints.errors import SavepointNotFoundError, SourceDataGoneError, Usage
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
-from savepoints.runtime import bounded, end_offsets
+from savepoints.runtime import end_offsets
+from savepoints.runtime.bounded import KafkaEnd
 from savepoints.sources.kafka.offsets import Range
 from tests.samples import files_of, savepoint, write
 
@@ -98,10 +99,10 @@ def test_a_query_begins_where_it_was_reset_to_else_at_the_earliest(on_local: Loc
     fresh = checkpoint_position.read(on_local / "nowhere")
     reset = at(on_local, '{"orders":{"0":44,"1":3}}')
 
-    assert bounded.reached(fresh, end, RANGES) == {"orders": {0: 10, 1: 0}}
-    assert bounded.reached(reset, end, RANGES) == {"orders": {0: 44, 1: 3}}
-    assert not bounded.is_reached(reset, end, RANGES)
-    assert bounded.is_reached(reset, {"orders": {0: 44, 1: 3}}, RANGES)
+    assert KafkaEnd(end, RANGES).reached(fresh) == {"orders": {0: 10, 1: 0}}
+    assert KafkaEnd(end, RANGES).reached(reset) == {"orders": {0: 44, 1: 3}}
+    assert not KafkaEnd(end, RANGES).is_reached(reset)
+    assert KafkaEnd({"orders": {0: 44, 1: 3}}, RANGES).is_reached(reset)
 
 
 def test_trap_out_of_range_offsets_are_refused_and_never_clamped(on_local: Location) -> None:
@@ -112,17 +113,17 @@ def test_trap_out_of_range_offsets_are_refused_and_never_clamped(on_local: Locat
         ({"orders": {0: 50}}, "partition 1: wanted no offset, available"),
     ):
         with pytest.raises(UsageError, match=message):
-            bounded.is_reached(now, end, RANGES)
+            KafkaEnd(end, RANGES).is_reached(now)
     gone = at(on_local, '{"orders":{"0":9,"1":3}}')
     with pytest.raises(SourceDataGoneError, match="partition 0: wanted offset 9, available 10"):
-        bounded.is_reached(gone, {"orders": {0: 50, 1: 30}}, RANGES)
+        KafkaEnd({"orders": {0: 50, 1: 30}}, RANGES).is_reached(gone)
 
 
 def test_new_partitions_that_the_end_does_not_name_are_left_for_later(on_local: Location) -> None:
     now = at(on_local, '{"orders":{"0":44}}')
 
-    assert bounded.is_reached(now, {"orders": {0: 44}}, RANGES)
-    assert bounded.reached(now, {"orders": {0: 50, 1: 30}}, RANGES) == {"orders": {0: 44, 1: 0}}
+    assert KafkaEnd({"orders": {0: 44}}, RANGES).is_reached(now)
+    assert KafkaEnd({"orders": {0: 50, 1: 30}}, RANGES).reached(now) == {"orders": {0: 44, 1: 0}}
 
 
 def test_two_sources_of_one_topic_cannot_end_between_their_offsets(on_local: Location) -> None:
@@ -135,8 +136,10 @@ def test_two_sources_of_one_topic_cannot_end_between_their_offsets(on_local: Loc
     with pytest.raises(
         UsageError, match=r"orders partition 0: .* 20 .* 44, .* end at 30"
     ) as refused:
-        bounded.is_reached(now, {"orders": {0: 30, 1: 3}}, RANGES)
+        KafkaEnd({"orders": {0: 30, 1: 3}}, RANGES).is_reached(now)
 
     assert refused.value.details["partition"] == 0
-    assert bounded.is_reached(now, {"orders": {0: 20, 1: 3}}, RANGES), "where it is, as far as read"
-    assert not bounded.is_reached(now, {"orders": {0: 44, 1: 3}}, RANGES)
+    assert KafkaEnd({"orders": {0: 20, 1: 3}}, RANGES).is_reached(now), (
+        "where it is, as far as read"
+    )
+    assert not KafkaEnd({"orders": {0: 44, 1: 3}}, RANGES).is_reached(now)

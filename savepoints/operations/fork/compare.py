@@ -35,8 +35,9 @@ from savepoints.operations.fork.same_batches import Approach
 from savepoints.operations.fork.verdict import Comparison, RunCost
 from savepoints.operations.run import final_savepoint, recover
 from savepoints.plan import Plan, Progress, Step, silent
-from savepoints.runtime import bounded, compatibility, end_offsets
+from savepoints.runtime import compatibility, end_offsets
 from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.bounded import KafkaEnd
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Runner
 from savepoints.runtime.stop_signals import stopped_by_signals
@@ -126,20 +127,20 @@ def plan(
         journal.refuse_unfinished(store.root, query)
     compared_queries = [compared_query(store, query, settings) for query in queries]
     found = ranges_of(compared_queries, settings.kafka)
-    end = _ends(store, until, queries[0], found, settings)
-    comparison = ComparisonRun(compared_queries, end, found)
+    end = KafkaEnd(_ends(store, until, queries[0], found, settings), found)
+    comparison = ComparisonRun(compared_queries, end)
     runs = tuple(
         Run(
             compared.query,
             compared.generation.generation,
             compared.bound.app,
             compared.position.committed,
-            count(compared.reached(end, found), end),
+            count(end.reached(compared.position), end.ends),
         )
         for compared in compared_queries
     )
     for compared in compared_queries:
-        bounded.is_reached(compared.position, end, found)  # Refuses ends that cannot be reached.
+        end.is_reached(compared.position)  # Refuses ends that cannot be reached.
     problems = comparison.problems
     return ComparePlan(
         verb="compare",
@@ -150,7 +151,7 @@ def plan(
         ),
         warnings=(*problems, *other_settings(compared_queries)),
         runs=runs,
-        ends=end,
+        ends=end.ends,
         max_offsets_per_trigger=compared_queries[0].bound.max_offsets_per_trigger,
         same_batches=not problems,
         keys={name: tuple(one) for name, one in (keys or {}).items()},
@@ -201,13 +202,13 @@ class _Compare:
         compared_queries = [
             compared_query(self.store, one.query, self.settings) for one in self.plan.runs
         ]
-        ranges = ranges_of(compared_queries, self.settings.kafka)
-        comparison = ComparisonRun(compared_queries, self.plan.ends, ranges)
+        end = KafkaEnd(self.plan.ends, ranges_of(compared_queries, self.settings.kafka))
+        comparison = ComparisonRun(compared_queries, end)
         # Known before anything moves: running changes what there is to follow.
         approaches, problems = comparison.approaches, comparison.problems
         costs = {}
         for compared in compared_queries:
-            cost = self._run_query(compared, approaches[compared.query], ranges)
+            cost = self._run_query(compared, approaches[compared.query], end)
             if cost is not None:
                 costs[compared.query] = cost
         savepoints = [
@@ -230,7 +231,7 @@ class _Compare:
         )
 
     def _run_query(
-        self, compared: ComparedQuery, approach: Approach, ranges: Ranges
+        self, compared: ComparedQuery, approach: Approach, end: KafkaEnd
     ) -> RunCost | None:
         """Run one query to the end; None when it is there already."""
         recover.require_present(self.store, compared.generation, compared.bound)
@@ -243,7 +244,7 @@ class _Compare:
                 self.progress,
                 tuple(compared.bound.archives.values()),
             )
-        if bounded.is_reached(compared.position, self.plan.ends, ranges):
+        if end.is_reached(compared.position):
             return None
         runner = self._runner(compared)
         if origin is not None and compatibility.is_restored(compared.generation, origin):
@@ -252,10 +253,8 @@ class _Compare:
             )
         self.progress(f"running {compared.query} to the end offsets")
         with self.store.scratch() as scratch, stopped_by_signals(runner.stop):
-            ran = bounded.run_to(
+            ran = end.run(
                 runner,
-                self.plan.ends,
-                ranges,
                 scratch=scratch,
                 through=approach.through,
                 check=self.held[compared.query].check,

@@ -21,6 +21,7 @@ from savepoints.operations.fork.same_batches import Approach
 from savepoints.runtime import app as apps
 from savepoints.runtime import bounded
 from savepoints.runtime.app import App
+from savepoints.runtime.bounded import KafkaEnd
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka.offsets import count
 from savepoints.store.root import Store
@@ -54,10 +55,6 @@ class ComparedQuery:
         app, topics = self.application, self.bound.topics
         return tuple(sorted({topics.get(one, app.kafka_input(one).topic) for one in app.inputs}))
 
-    def reached(self, end: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
-        """Return where it stands, for all partitions that are in the end."""
-        return bounded.reached(self.position, end, ranges)
-
     def within(self, end: KafkaOffsets) -> CheckpointPosition:
         """Return where it stands; a batch that goes beyond the end is planned anew."""
         if self.position.begun is None or bounded.is_within(self.position.begun_positions, end):
@@ -70,8 +67,7 @@ class ComparisonRun:
     """All queries, on their way to one end."""
 
     queries: Sequence[ComparedQuery]
-    end: KafkaOffsets
-    ranges: Ranges
+    end: KafkaEnd
 
     @cached_property
     def approaches(self) -> dict[str, Approach]:
@@ -79,17 +75,17 @@ class ComparisonRun:
         leader = min(
             self.queries,
             key=lambda compared: (
-                count(compared.reached(self.end, self.ranges), self.end),
-                compared.within(self.end).begun is None,
+                count(self.end.reached(compared.position), self.end.ends),
+                compared.within(self.end.ends).begun is None,
             ),
         )
         recorded = same_batches.recorded_in(leader.checkpoint)
-        furthest = leader.within(self.end)
+        furthest = leader.within(self.end.ends)
         return {
             compared.query: Approach()
             if compared is leader
             else same_batches.approach(
-                compared.query, compared.within(self.end), leader.query, furthest, recorded
+                compared.query, compared.within(self.end.ends), leader.query, furthest, recorded
             )
             for compared in self.queries
         }
