@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
+from typing import Any
 
 from savepoints.bound_plan import BoundPlan, Context, calls, calls_about, named, plans, plans_about
 from savepoints.model import Form, Generation, Savepoint
@@ -75,9 +76,6 @@ from savepoints.store import root
 from savepoints.store.tables import catalog
 from savepoints.store.tables.merge_ledger import MergePolicy
 from savepoints.ui import page as _page
-
-# How long a merge waits for the running query to pause.
-_WAIT = timedelta(minutes=10)
 
 
 @named()
@@ -264,14 +262,8 @@ class Query:
         )
         made = _merge.prepare(self.store, asked, progress=progress)
 
-        def execute(
-            _plan: MergePlan,
-            store: root.Store,
-            *,
-            wait: timedelta = _WAIT,
-            progress: Progress = silent,
-        ) -> Merged:
-            return _merge.execute(made, store, wait=wait, progress=progress)
+        def execute(_plan: MergePlan, store: root.Store, **options: Any) -> Merged:  # noqa: ANN401
+            return _merge.execute(made, store, **options)
 
         plan = made if isinstance(made, MergePlan) else made.plan
         return BoundPlan(plan, self.store, execute)
@@ -306,14 +298,8 @@ class Query:
         asked = MergeRequest(self.name, batch, input_name, controls, quarantine, "exact", until)
         made = _cascade.prepare(self.store, asked, downstream, progress=progress)
 
-        def execute(
-            _plan: MergePlan,
-            store: root.Store,
-            *,
-            wait: timedelta = _WAIT,
-            progress: Progress = silent,
-        ) -> MergedThrough:
-            return _cascade.execute(made, store, downstream, wait=wait, progress=progress)
+        def execute(_plan: MergePlan, store: root.Store, **options: Any) -> MergedThrough:  # noqa: ANN401
+            return _cascade.execute(made, store, downstream, **options)
 
         plan = made if isinstance(made, MergePlan) else made.plan
         return BoundPlan(plan, self.store, execute)

@@ -121,29 +121,17 @@ class Location:
             )
 
     def get(self, path: str) -> bytes:
-        """Return the bytes of a file.
-
-        Raises:
-            FileNotFoundError: If there is none.
-        """
+        """Return the bytes of a file."""
         with _translated(self.uri / path):
             return bytes(_open(self.uri).get(self._key(path)).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Return a range of bytes, which the file must have.
-
-        Raises:
-            FileNotFoundError: If there is none.
-        """
+        """Return a range of bytes, which the file must have."""
         with _translated(self.uri / path):
             return bytes(_open(self.uri).get_range(self._key(path), start=start, length=length))
 
     def get_version(self, path: str) -> tuple[bytes, str]:
-        """Return the bytes of a file and the entity tag of just these bytes.
-
-        Raises:
-            FileNotFoundError: If there is none.
-        """
+        """Return the bytes of a file and the entity tag of just these bytes."""
         with _translated(self.uri / path):
             found = _open(self.uri).get(self._key(path))
             return bytes(found.bytes()), found.meta["e_tag"] or ""
@@ -198,11 +186,7 @@ class Location:
         return persistently(attempt)
 
     def head(self, path: str) -> ObjectInfo:
-        """Return size, tag and time of a file.
-
-        Raises:
-            FileNotFoundError: If there is none.
-        """
+        """Return size, tag and time of a file."""
         with _translated(self.uri / path):
             meta = _open(self.uri).head(self._key(path))
         return ObjectInfo(path, meta["size"], meta["e_tag"] or "", meta["last_modified"])
@@ -258,9 +242,6 @@ class Location:
         """Copy one file here, by the server or as a hard link if both are in one store.
 
         Between stores, and between two mounts of this machine, it passes through this process.
-
-        Raises:
-            FileNotFoundError: If the source file does not exist (any more).
         """
         with _translated(source.uri / source_path):
             if source.uri.system == self.uri.system and self._copies(source, source_path, path):
@@ -285,11 +266,7 @@ class Location:
         return True
 
     def sha256(self, path: str) -> str:
-        """Return the SHA-256 of a file in hex, read in pieces.
-
-        Raises:
-            FileNotFoundError: If there is none.
-        """
+        """Return the SHA-256 of a file in hex, read in pieces."""
         digest = hashlib.sha256()
         with _translated(self.uri / path):
             for piece in _open(self.uri).get(self._key(path)).stream(min_chunk_size=1 << 20):

@@ -456,17 +456,10 @@ class Settings(BaseSettings):
 def load(
     *, file: Path | None = None, profile: str | None = None, flags: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Read the settings.
+    """Read the settings; see `Settings.load`.
 
     Args:
-        file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory by
-            default.
-        profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
         flags: Values from the command line, which win over everything; None values are left out.
-
-    Raises:
-        UsageError: If the file does not exist, is not TOML, or has a key that does not exist; or
-            if a `SAVEPOINTS_*` variable is not a setting.
     """
     return combine(config_files.of_files(file, profile), flags, file)
 

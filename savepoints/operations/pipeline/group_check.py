@@ -68,18 +68,11 @@ def _read(
 
 
 def ahead(output: OutputVersion, position: TablePosition) -> str:
-    """Say what a reader at a position has read beyond an output's version; empty for nothing."""
-    return _problem(output, _newest(position))
+    """Say what a reader at a position has read beyond an output's version; empty for nothing.
 
-
-def _newest(position: TablePosition) -> int:
-    # A snapshot is read at its version also before its first file.
-    is_begun = position.index >= 0 or position.in_snapshot
-    return position.version if is_begun else position.version - 1
-
-
-def _problem(output: OutputVersion, newest: int) -> str:
-    """Say why a reader of this version does not fit; commits without rows, as OPTIMIZE, do."""
+    Commits without rows, as OPTIMIZE makes them, do not count.
+    """
+    newest = _newest(position)
     if newest <= output.version:
         return ""
     seen = newest + 1
@@ -92,3 +85,9 @@ def _problem(output: OutputVersion, newest: int) -> str:
     if seen == output.version + 1:
         return ""
     return f"it has read version {newest}, and the log before version {seen} is gone"
+
+
+def _newest(position: TablePosition) -> int:
+    # A snapshot is read at its version also before its first file.
+    is_begun = position.index >= 0 or position.in_snapshot
+    return position.version if is_begun else position.version - 1

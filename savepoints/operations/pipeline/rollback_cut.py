@@ -142,13 +142,13 @@ def _fitting(
     generations = store.generations.all()
     problems = []
     for savepoint in candidates:
-        reads = table_reads.reads_of(savepoint, held)
-        of_topics = topic_reads.reads_of(savepoint, held, edges.topics, generations)
-        problem = reads.problem or _unread(reads.reads, tables) or of_topics.problem
+        reads, problem = table_reads.reads_of(savepoint, held)
+        of_topics, topic_problem = topic_reads.reads_of(savepoint, held, edges.topics, generations)
+        problem = problem or _unread(reads, tables) or topic_problem
         if not problem and ends is not None:
             problem = exact_time.beyond(savepoint, ends)
         if not problem:
-            return MemberCut(savepoint, reads.reads, topic_reads=of_topics.reads)
+            return MemberCut(savepoint, reads, topic_reads=of_topics)
         problems.append(f"{savepoint.id}: {problem}")
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
     raise NotAlignedError(

@@ -51,23 +51,15 @@ class TableRead:
         return table_position.after(self.table_id, self.version)
 
 
-@dataclass(frozen=True)
-class ReadsOf:
-    """What a savepoint has read of tables that go back.
+def reads_of(reader: Savepoint, writers: Sequence[Savepoint]) -> tuple[tuple[TableRead, ...], str]:
+    """Find out how far a savepoint has read the tables that savepoints of others hold.
 
-    Attributes:
-        problem: Why it cannot be brought to where the tables end; empty when it can.
+    Returns:
+        What it has read, and why it cannot be brought to where the tables end; empty when it can.
     """
-
-    reads: tuple[TableRead, ...]
-    problem: str = ""
-
-
-def reads_of(reader: Savepoint, writers: Sequence[Savepoint]) -> ReadsOf:
-    """Find out how far a savepoint has read the tables that savepoints of others hold."""
     for ahead in group_check.reads([reader], writers):
         if ahead.problem:
-            return ReadsOf((), str(ahead))
+            return (), str(ahead)
     found = []
     for number, text in enumerate(reader.cut.offsets):
         if (position := table_position.parse(text)) is None:
@@ -78,14 +70,14 @@ def reads_of(reader: Savepoint, writers: Sequence[Savepoint]) -> ReadsOf:
                     continue
                 behind, problem = behind_of(position, output.uri, output.version)
                 if problem:
-                    return ReadsOf((), f"{reader.query} {problem}")
+                    return (), f"{reader.query} {problem}"
                 found.append(
                     TableRead(
                         number, writer.query, output.name, output.uri, output.table_id,
                         position.text, output.version, behind,
                     )
                 )  # fmt: skip
-    return ReadsOf(tuple(found))
+    return tuple(found), ""
 
 
 def unreadable_files(read: TableRead) -> list[str]:

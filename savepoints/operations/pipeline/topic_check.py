@@ -49,9 +49,11 @@ def reads(
     reading = {one.query: one for one in readers}
     writing = {one.query: one for one in writers}
     return tuple(
-        _read(writing[edge.writer], reading[edge.reader], edge.topic)
-        for edge in dict.fromkeys(map(_Pair.of, edges))
-        if edge.writer in writing and edge.reader in reading
+        _read(writing[writer], reading[reader], topic)
+        for writer, reader, topic in dict.fromkeys(
+            (one.writer, one.reader, one.topic) for one in edges
+        )
+        if writer in writing and reader in reading
     )
 
 
@@ -71,17 +73,6 @@ def positions(reader: Savepoint, topic: str) -> list[Mapping[int, int]]:
     """Return how far each source of a savepoint that reads a topic has read it."""
     found = (kafka_offsets(text) or {} for text in reader.cut.offsets)
     return [one[topic] for one in found if topic in one]
-
-
-@dataclass(frozen=True)
-class _Pair:
-    writer: str
-    reader: str
-    topic: str
-
-    @classmethod
-    def of(cls, edge: TopicEdge) -> _Pair:
-        return cls(edge.writer, edge.reader, edge.topic)
 
 
 def _read(writer: Savepoint, reader: Savepoint, topic: str) -> GroupTopicRead:

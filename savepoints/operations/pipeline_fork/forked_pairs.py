@@ -26,10 +26,6 @@ class ForkedPair:
 def find(store: Store, query: str, name: str) -> tuple[ForkedPair, ...]:
     """Return the queries that were forked together, writers before readers.
 
-    Args:
-        query: One of them.
-        name: Suffix of the forks' names.
-
     Raises:
         NotFoundError: If there is no such fork.
     """

@@ -19,7 +19,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -206,20 +206,19 @@ class Lease:
             self.renew()
 
 
-@contextmanager
-def hold(root: Location, query: str, verb: str) -> Iterator[Lease]:
+def hold(root: Location, query: str, verb: str) -> AbstractContextManager[Lease]:
     """Hold the lease of a query.
 
     Raises:
         QueryRunningError: If a runner holds it.
         LockedError: If another verb holds it.
     """
-    with _held_at(root, _path(query), query, verb) as lease:
-        yield lease
+    return _held_at(root, _path(query), query, verb)
 
 
-@contextmanager
-def hold_files(root: Location, query_id: str, query: str, verb: str) -> Iterator[Lease]:
+def hold_files(
+    root: Location, query_id: str, query: str, verb: str
+) -> AbstractContextManager[Lease]:
     """Hold the lease of the files that savepoints of one query share.
 
     Taking a savepoint relies on files that earlier ones brought, and expiring one deletes them, so
@@ -228,31 +227,25 @@ def hold_files(root: Location, query_id: str, query: str, verb: str) -> Iterator
     Raises:
         LockedError: If another process holds it.
     """
-    with _held_at(root, _files_path(query_id), query, verb) as lease:
-        yield lease
+    return _held_at(root, _path(query_id, "files/", "query id"), query, verb)
 
 
-@contextmanager
-def hold_paused(root: Location, query: str) -> Iterator[Lease]:
+def hold_paused(root: Location, query: str) -> AbstractContextManager[Lease]:
     """Show that a paused run of a query waits; others can mutate the query meanwhile.
 
     Raises:
         LockedError: If another run waits already.
     """
-    with _held_at(root, _paused_path(query), query, "paused run") as lease:
-        yield lease
+    return _held_at(root, _path(query, "paused/"), query, "paused run")
 
 
-@contextmanager
-def hold_merging(root: Location, query: str) -> Iterator[Lease]:
+def hold_merging(root: Location, query: str) -> AbstractContextManager[Lease]:
     """Be the one merge of a query, most of which happens while the query runs.
 
     Raises:
         LockedError: If another merge of the query is under way.
     """
-    path = f"leases/merging/{checked_name(query, 'query')}.json"
-    with _held_at(root, path, query, "merge") as lease:
-        yield lease
+    return _held_at(root, _path(query, "merging/"), query, "merge")
 
 
 def holder(root: Location, query: str) -> LeaseRecord | None:
@@ -262,12 +255,12 @@ def holder(root: Location, query: str) -> LeaseRecord | None:
 
 def files_holder(root: Location, query_id: str) -> LeaseRecord | None:
     """Return who takes or expires savepoints of a query now, None when nobody does."""
-    return _holder(root, _files_path(query_id))
+    return _holder(root, _path(query_id, "files/", "query id"))
 
 
 def paused_holder(root: Location, query: str) -> LeaseRecord | None:
     """Return which paused run of a query waits, None when none does."""
-    return _holder(root, _paused_path(query))
+    return _holder(root, _path(query, "paused/"))
 
 
 def last_holder(root: Location, query: str) -> LeaseRecord | None:
@@ -369,16 +362,8 @@ def _holder(root: Location, path: str) -> LeaseRecord | None:
     return None if record is None or record.is_free() else record
 
 
-def _path(query: str) -> str:
-    return f"leases/{checked_name(query, 'query')}.json"
-
-
-def _files_path(query_id: str) -> str:
-    return f"leases/files/{checked_name(query_id, 'query id')}.json"
-
-
-def _paused_path(query: str) -> str:
-    return f"leases/paused/{checked_name(query, 'query')}.json"
+def _path(name: str, kind: str = "", what: str = "query") -> str:
+    return f"leases/{kind}{checked_name(name, what)}.json"
 
 
 def _this_process() -> Holder:

@@ -16,7 +16,7 @@ from savepoints.model import Generation, OutputTopic
 from savepoints.operations.cascade import readers
 from savepoints.operations.pipeline import rollback_plan, topic_check, topic_reads
 from savepoints.operations.pipeline.pipeline_graph import ExternalInput, Pipeline, TopicEdge
-from savepoints.operations.pipeline.topic_reads import TopicReadsOf
+from savepoints.operations.pipeline.topic_reads import TopicRead
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create, restore, topic_ends
 from savepoints.operations.savepoint.topic_ends import TopicObservation
@@ -249,7 +249,7 @@ def test_a_group_is_not_taken_without_kafka(local_store: Store, on_local: Locati
 
 def read_of(
     reads: str, *outputs: OutputTopic, generations: Sequence[Generation] = ()
-) -> TopicReadsOf:
+) -> tuple[tuple[TopicRead, ...], str]:
     gold = replace(savepoint(1, query="gold", offsets=(reads,)))
     silver = replace(savepoint(2, query="silver", offsets=(None,)), output_topics=outputs)
     return topic_reads.reads_of(gold, [silver], [EDGE], generations)
@@ -267,7 +267,7 @@ def test_a_reader_is_brought_to_the_ends_and_then_behind_what_is_rolled_back() -
     """A source may read another topic, too, which stays where it is."""
     position = '{"alerts":{"0":12,"1":7},"other":{"0":3}}'
 
-    (read,) = read_of(position, EXACT).reads
+    (read,) = read_of(position, EXACT)[0]
 
     assert (read.behind, read.ends) == (2, (14, 7))
     assert read.at_the_cut(position) == '{"alerts":{"0":14,"1":7},"other":{"0":3}}'
@@ -278,7 +278,7 @@ def test_a_reader_is_brought_to_the_ends_and_then_behind_what_is_rolled_back() -
 
 
 def test_a_partition_that_the_reader_has_not_seen_is_read_from_its_beginning() -> None:
-    (read,) = read_of('{"alerts":{"0":12}}', EXACT).reads
+    (read,) = read_of('{"alerts":{"0":12}}', EXACT)[0]
 
     assert read.behind == 2 + 7
     assert read.at_the_cut('{"alerts":{"0":12}}') == '{"alerts":{"0":14,"1":7}}'
@@ -288,20 +288,18 @@ def test_trap_ends_that_are_not_exact_are_no_place_to_go_back_to() -> None:
     """A lower bound says that savepoints fit together, not where a batch ended."""
     bound = replace(EXACT, is_exact=False)
 
-    assert "does not say where exactly" in read_of(ALERTS, bound).problem
+    assert "does not say where exactly" in read_of(ALERTS, bound)[1]
     assert fit(bound) == ""
 
 
 def test_trap_a_reader_from_before_a_generation_would_read_what_was_rolled_back() -> None:
     later = [generation("sp-1", hours=2)]
 
-    assert (
-        "is from before generation 1 of silver" in read_of(ALERTS, EXACT, generations=later).problem
-    )
+    assert "is from before generation 1 of silver" in read_of(ALERTS, EXACT, generations=later)[1]
     at_the_end = '{"alerts":{"0":14,"1":7}}'
-    assert read_of(at_the_end, EXACT, generations=later).problem == "", "there is nothing to read"
-    assert read_of(ALERTS, EXACT, generations=[generation("sp-1", hours=0)]).problem == ""
-    assert read_of(ALERTS, EXACT, generations=[generation(None, hours=2)]).problem == ""
+    assert read_of(at_the_end, EXACT, generations=later)[1] == "", "there is nothing to read"
+    assert read_of(ALERTS, EXACT, generations=[generation("sp-1", hours=0)])[1] == ""
+    assert read_of(ALERTS, EXACT, generations=[generation(None, hours=2)])[1] == ""
 
 
 @pytest.mark.parametrize(
@@ -314,7 +312,7 @@ def test_trap_a_reader_from_before_a_generation_would_read_what_was_rolled_back(
     ],
 )
 def test_a_topic_that_is_another_now_is_refused(there: TopicEnds | None, problem: str) -> None:
-    reads = read_of(ALERTS, EXACT).reads
+    reads = read_of(ALERTS, EXACT)[0]
     topic_reads.refuse_changed(reads, {"alerts": TopicEnds("id", (14, 7, 0))})
 
     with pytest.raises(NotAlignedError, match=problem):
