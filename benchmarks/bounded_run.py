@@ -30,7 +30,7 @@ _PARTS = {
     "ours: until Spark is started": "starting Spark",
     "ours: starting Spark": "running ",
     "ours: the first batch": "batch 0: ",
-    "ours: the savepoint": "savepoint sp-",
+    "ours: the savepoint": "took the savepoint sp-",
 }
 
 

@@ -130,10 +130,15 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     if isinstance(begun, MergingPlan | CascadePlan):
         changed += [one.live for one in begun.corrections]
     outputs = [
-        Step(f"output_{one.output.name}", f"restore {one.output.uri} to version {one.newest}")
+        Step(
+            f"output_{one.output.name}",
+            f"restore the output {one.output.uri} to version {one.newest}",
+        )
         for one in changed
     ]
-    removed = Step("checkpoint", f"remove {begun.checkpoint} if the operation wrote it")
+    removed = Step(
+        "checkpoint", f"delete the checkpoint {begun.checkpoint} if the operation made it"
+    )
     return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint is kept",))
 
 

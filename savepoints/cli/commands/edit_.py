@@ -14,7 +14,10 @@ _AT_MOST = 1000
 @click.command("edit")
 @click.argument("name", shell_complete=savepoint_names)
 @click.option(
-    "--operator", type=int, metavar="N", help="Number of the operator, as savepoints show lists it."
+    "--operator",
+    type=int,
+    metavar="N",
+    help="Number of the operator; `savepoints show` lists them.",
 )
 @click.option(
     "--variable", metavar="NAME", help="With transformWithState: the state variable to edit."

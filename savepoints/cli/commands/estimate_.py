@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "--from",
     "from_savepoint",
     metavar="NAME",
-    help="Start from this savepoint instead of the current position.",
+    help="Estimate from this savepoint on, instead of from the current position.",
 )
 @common
 def command(call: Invocation, query: str, from_savepoint: str | None) -> None:

@@ -24,16 +24,28 @@ _COUNT = click.IntRange(min=-1)
     "--keep-last", type=_COUNT, metavar="N", help="Keep the newest N savepoints; -1 keeps all."
 )
 @click.option(
-    "--keep-hourly", type=_COUNT, metavar="N", help="Keep the newest of each hour, for N hours."
+    "--keep-hourly",
+    type=_COUNT,
+    metavar="N",
+    help="Keep the newest savepoint of each of the last N hours.",
 )
 @click.option(
-    "--keep-daily", type=_COUNT, metavar="N", help="Keep the newest of each day, for N days."
+    "--keep-daily",
+    type=_COUNT,
+    metavar="N",
+    help="Keep the newest savepoint of each of the last N days.",
 )
 @click.option(
-    "--keep-weekly", type=_COUNT, metavar="N", help="Keep the newest of each week, for N weeks."
+    "--keep-weekly",
+    type=_COUNT,
+    metavar="N",
+    help="Keep the newest savepoint of each of the last N weeks.",
 )
 @click.option(
-    "--keep-monthly", type=_COUNT, metavar="N", help="Keep the newest of each month, for N months."
+    "--keep-monthly",
+    type=_COUNT,
+    metavar="N",
+    help="Keep the newest savepoint of each of the last N months.",
 )
 @click.option(
     "--keep-within",
@@ -62,9 +74,9 @@ def command(
 ) -> int:
     """Delete savepoints not kept by the retention rules.
 
-    The rules apply to each query separately. --keep-hourly and the like keep the newest savepoint
-    of each of the last N hours, days, ISO weeks or months that have savepoints. Without any --keep
-    option, the rules of [retention] in the settings apply.
+    The rules apply to each query separately. For --keep-hourly and the like, only the hours, days,
+    ISO weeks or months that have a savepoint count. Without any --keep option, the rules of
+    [retention] in the settings apply.
 
     These are never deleted: pinned and tagged savepoints, the last good savepoint of a query, the
     newest of each generation, the one that a current generation began from, and those that a

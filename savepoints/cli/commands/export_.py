@@ -18,7 +18,7 @@ def command(call: Invocation, name: str, query: str | None, *, consent: Consent)
     """Add the canonical form to a savepoint that has only the native one.
 
     Reads the native state files of savepoint NAME and writes the state as rows of a Delta table.
-    The rows can be read with SQL, and restored by other versions of Spark. Of what exists, only the
+    The rows can be read with SQL, and restored by other versions of Spark. Nothing but the
     savepoint's manifest is changed, so export never asks for confirmation.
 
     \b

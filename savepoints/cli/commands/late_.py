@@ -36,7 +36,7 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
     changed, and the query may be running.
 
     Events that have been merged since are not listed. Duplicates of events that were counted are
-    listed separately and never merged. To merge the others: savepoints merge QUERY --dropped
+    listed separately and never merged. To merge the others, use `savepoints merge QUERY --dropped`.
 
     \b
     Examples:

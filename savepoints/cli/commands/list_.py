@@ -52,7 +52,8 @@ _OPTIONAL = (
 @click.option(
     "--check-sources",
     is_flag=True,
-    help="Ask Kafka which savepoints can be restored now; savepoints show also prints until when.",
+    help="Ask Kafka which savepoints can be restored now; `savepoints show` also prints until "
+    "when.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List at most N savepoints.")
 @common

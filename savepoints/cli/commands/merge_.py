@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 @click.option(
     "--dropped",
     is_flag=True,
-    help="Merge the events that Spark dropped as late, instead of --batch; savepoints late lists "
-    "them.",
+    help="Merge the events that Spark dropped as late, instead of --batch; `savepoints late` "
+    "lists them.",
 )
 @click.option(
     "--since",

@@ -132,7 +132,7 @@ def create(
 
 @command.command("verify")
 @click.argument("query", shell_complete=query_names)
-@click.option("--tag", required=True, help="Tag of the savepoints.")
+@click.option("--tag", required=True, help="Tag that the savepoints share.")
 @common
 def verify(call: Invocation, query: str, tag: str) -> None:
     """Check that the savepoints of a pipeline with a tag fit together.
@@ -182,7 +182,7 @@ def list_(call: Invocation, query: str) -> None:
 @command.command("copy")
 @click.argument("query", shell_complete=query_names)
 @click.argument("destination", metavar="DEST")
-@click.option("--tag", required=True, help="Tag of the savepoints.")
+@click.option("--tag", required=True, help="Tag that the savepoints share.")
 @mutating
 @common
 def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: Consent) -> None:

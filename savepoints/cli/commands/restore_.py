@@ -100,8 +100,8 @@ def command(
     later. What it writes on the way is discarded.
 
     With --source, the query keeps its state but reads other sources. Pass one --source per source
-    of the program: keep:0 continues source 0 of the savepoint, new starts where the options of the
-    reader say, and a position as JSON starts exactly there.
+    of the program: `keep:0` continues source 0 of the savepoint, `new` starts where the options of
+    its reader say, and a position as JSON starts exactly there.
 
     With --migrate, the state is converted for the changed program given by --app. State that only
     moved or got a wider type is kept. New columns and operators have no history from before the

@@ -72,8 +72,8 @@ def command(
     later. With --at-by commit, it goes to the newest batch committed at or before TIME.
 
     With --source, the new generation keeps the state but reads other sources. Pass one --source per
-    source of the program: keep:0 continues source 0 of the savepoint, new starts where the options
-    of the reader say, and a position as JSON starts exactly there.
+    source of the program: `keep:0` continues source 0 of the savepoint, `new` starts where the
+    options of its reader say, and a position as JSON starts exactly there.
 
     \b
     Examples:

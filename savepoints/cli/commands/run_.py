@@ -96,9 +96,9 @@ def command(
     For a query that reads Delta tables, --until is version:N (if it reads one table), a time (every
     commit before it), a savepoint, or latest; for one that reads tables and topics, only latest.
 
-    A paused query stays paused: the run waits for `savepoints resume`, and SIGTERM ends it with 0.
-    With --until, --max-duration or --max-records it exits at once with 0 and reports "paused" in
-    the JSON.
+    A paused query stays paused: the run waits for `savepoints resume`; SIGTERM makes it exit with
+    0. With --until, --max-duration or --max-records it exits with 0 at once, and reports "paused"
+    in the JSON.
 
     \b
     Examples:
@@ -133,6 +133,15 @@ def command(
         click.get_current_context().exit(PartlyDoneError.exit_code)
 
 
+_ENDED = {
+    "drained": "stopped by a signal",
+    "caught_up": "reached the end",
+    "max_duration": "reached --max-duration",
+    "max_records": "reached --max-records",
+    "paused": "paused",
+}
+
+
 def _pairs(ran: Ran, savepoint: Savepoint | None) -> list[tuple[str, object]]:
     batches = f"{ran.batches} ({ran.first_batch} to {ran.last_batch})" if ran.batches else "none"
     recovered = [("recovered from", ran.recovered_from)] if ran.recovered_from else []
@@ -140,7 +149,7 @@ def _pairs(ran: Ran, savepoint: Savepoint | None) -> list[tuple[str, object]]:
     return [
         ("query", f"{ran.query}, generation {ran.generation}"),
         *recovered,
-        ("ended", ran.ended.replace("_", " ")),
+        ("ended", _ENDED[ran.ended]),
         ("batches", batches),
         ("rows read", ran.input_rows),
         *left,

@@ -19,7 +19,10 @@ _ROWS_SHOWN = 20
 @click.command("state")
 @click.argument("name", shell_complete=savepoint_names)
 @click.option(
-    "--operator", type=int, metavar="N", help="Number of the operator, as savepoints show lists it."
+    "--operator",
+    type=int,
+    metavar="N",
+    help="Number of the operator; `savepoints show` lists them.",
 )
 @click.option(
     "--variable",

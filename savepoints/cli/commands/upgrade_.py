@@ -37,8 +37,8 @@ def command() -> None:
     "sources",
     multiple=True,
     metavar="START",
-    help="Where a source of the program would start, as for savepoints restore: keep:N, new, or a "
-    "position as JSON. Repeat it for each source, in order; topics are then not compared.",
+    help="Where a source of the program would start, as for `savepoints restore`: keep:N, new, or "
+    "a position as JSON. Repeat it for each source, in order; topics are then not compared.",
 )
 @of_query
 @common

@@ -203,7 +203,9 @@ def undo_plan(plan: BootstrapPlan) -> Plan:
         Step(f"output_{name}", f"delete the rows of {uri} if this operation wrote them")
         for name, uri in written.items()
     ]
-    removed = Step("checkpoint", f"remove {plan.checkpoint} if this operation wrote it")
+    removed = Step(
+        "checkpoint", f"delete the checkpoint {plan.checkpoint} if this operation made it"
+    )
     return Plan("undo", plan.query, (*emptied, removed), ())
 
 

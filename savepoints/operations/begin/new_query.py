@@ -211,5 +211,8 @@ def last_steps(generation: int, savepoint_id: str, forms: Sequence[Form]) -> tup
     """Return the steps that both verbs end with."""
     return (
         Step("generation_begun", f"begin generation {generation}"),
-        Step(_SAVED, f"take its first savepoint, {savepoint_id} ({' and '.join(forms)})"),
+        Step(
+            _SAVED,
+            f"take the first savepoint of that generation, {savepoint_id} ({' and '.join(forms)})",
+        ),
     )

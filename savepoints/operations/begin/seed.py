@@ -81,7 +81,9 @@ def execute(plan: SeedPlan, store: Store, *, progress: Progress = silent) -> See
 
 def undo_plan(plan: SeedPlan) -> Plan:
     """Say what taking an interrupted seed back would do."""
-    removed = Step("checkpoint", f"remove {plan.checkpoint} if this operation wrote it")
+    removed = Step(
+        "checkpoint", f"delete the checkpoint {plan.checkpoint} if this operation made it"
+    )
     return Plan("undo", plan.query, (removed,), ())
 
 

@@ -359,7 +359,7 @@ def _plan(
             ),
             *(Step("outputs_corrected", correct.what(one)) for one in corrections),
             Step("generation_begun", f"begin generation {context.number} of {query}"),
-            Step("settled", "take its first savepoint"),
+            Step("settled", "take the first savepoint of that generation"),
         ),
         warnings=(),
         command="",

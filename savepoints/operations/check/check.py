@@ -44,7 +44,7 @@ def check(store: Store, *, progress: Progress = silent) -> Health:
     """
     begun = time.monotonic()
     store = store.reopened()
-    progress(f"trying the permissions in {store.root}")
+    progress(f"testing the permissions in {store.root}")
     seen = access.check_access(store.root)
     progress("comparing the catalog with the savepoints")
     seen += contents.check_contents(store)

@@ -69,7 +69,7 @@ def execute(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> For
     started = time.monotonic()
 
     def write() -> NewCheckpoint:
-        progress(f"restoring {plan.savepoint_id} to {plan.checkpoint}")
+        progress(f"restoring the savepoint {plan.savepoint_id} to {plan.checkpoint}")
         return generation_change.restored(
             plan, store, form=plan.form, query_id=plan.query_id, progress=progress
         )
@@ -96,7 +96,7 @@ def remove_outputs(plan: ForkPlan, check: Callable[[], None], progress: Progress
     """Remove the tables that an interrupted fork has made."""
     for one in plan.outputs:
         check()
-        progress(f"removing {one.uri} if this fork wrote it")
+        progress(f"deleting the table {one.uri} if this fork made it")
         isolated_copy.undo(one, plan.operation_id)
 
 
@@ -109,10 +109,12 @@ def bytes_written(plan: ForkPlan, log: Journal) -> int:
 def undo_plan(plan: ForkPlan) -> Plan:
     """Say what taking an interrupted fork back would do."""
     removed = [
-        Step(f"output_{one.output.name}", f"remove {one.uri} if this operation wrote it")
+        Step(f"output_{one.output.name}", f"delete the table {one.uri} if this operation made it")
         for one in plan.outputs
     ]
-    checkpoint = Step("checkpoint", f"remove {plan.checkpoint} if this operation wrote it")
+    checkpoint = Step(
+        "checkpoint", f"delete the checkpoint {plan.checkpoint} if this operation made it"
+    )
     return Plan("undo", plan.query, (*removed, checkpoint), ())
 
 

@@ -96,7 +96,7 @@ def of_pairs(
     after: list[OutputVersion] = []
     rows: list[Check] = []
     for live, fork in pairs:
-        progress(f"checking {fork.query}")
+        progress(f"running the promotion checks on {fork.query}")
         theirs, mine = outputs(fork, settings), outputs(live, settings)
         tables = _views(theirs, mine)
         counting = {one.name: f"SELECT count(*) FROM `{one.name}`" for one in tables}  # noqa: S608

@@ -137,7 +137,7 @@ def plan(
             *next_outputs.output_steps(pointed),
             *(Step("outputs_taken_over", replace_content.what(one)) for one in taken),
             Step("generation_begun", f"begin generation {number} of {live.query}"),
-            Step("settled", f"take its first savepoint{ended}"),
+            Step("settled", f"take the first savepoint of that generation{ended}"),
         ),
         warnings=(),
         command=command,
@@ -232,7 +232,7 @@ def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
 
     def undo_replaced() -> None:
         for one in plan.taken:
-            progress(f"restoring {one.live.output.uri} to version {one.live.newest}")
+            progress(f"restoring the table {one.live.output.uri} to version {one.live.newest}")
             replace_content.undo(one, plan.operation_id, spark)
 
     pause_for_verb.undo(plan, store, undo_replaced, paused=plan.paused, progress=progress)

@@ -156,7 +156,7 @@ class _Drill:
             outputs = self._replay(spark, batch)
             replayed = time.monotonic() - since
             where = f"the live query at batch {batch}"
-            self.progress(f"comparing with {where}")
+            self.progress(f"comparing the restored state with {where}")
             differences = self._compare_live(spark, live, outputs)
         same: DrillVerdict = "restored" if live is None else "same"
         return Drilled(
@@ -174,7 +174,7 @@ class _Drill:
         )
 
     def _restore(self, form: Form | None) -> restore.Restored:
-        self.progress(f"restoring {self.savepoint.id}")
+        self.progress(f"restoring the savepoint {self.savepoint.id}")
         to = str(self.scratch / _CHECKPOINT)
         plan = restore.plan(self.store, self.savepoint.id, to, form=form, asked=False)
         return restore.execute(plan, self.store)

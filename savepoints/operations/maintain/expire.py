@@ -174,7 +174,10 @@ def plan(
         verb="expire",
         query=query or ", ".join(queries),
         steps=tuple(
-            Step("removed", f"remove {one.id} (batch {one.cut.batch_id} of {one.query})")
+            Step(
+                "removed",
+                f"delete the savepoint {one.id} (batch {one.cut.batch_id} of {one.query})",
+            )
             for one in going
         ),
         warnings=findings,

@@ -106,10 +106,13 @@ def plan(store: Store) -> RebuildPlan:
     operation = new_id("op", utc_now())
     aside = f"catalog-damaged-{operation}" if found.is_damaged else None
     steps = [
-        *([Step("aside", f"move the damaged table to {aside}/")] if aside else ()),
-        *(Step("added", f"add a row for {one}") for one in added),
-        *(Step("changed", f"correct the row of {one}") for one in changed),
-        *(Step("removed", f"remove the row of {one}, which has no manifest") for one in removed),
+        *([Step("aside", f"move the damaged catalog to {aside}/")] if aside else ()),
+        *(Step("added", f"add a row for the savepoint {one} to the catalog") for one in added),
+        *(Step("changed", f"correct the catalog row of {one}") for one in changed),
+        *(
+            Step("removed", f"remove the catalog row of {one}, which has no manifest")
+            for one in removed
+        ),
     ]
     kept = [one for one in found.damaged if one in rows]
     lost = [one for one in found.damaged if one not in rows]
@@ -142,7 +145,7 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
     begun = time.monotonic()
     found = _look(store)
     if plan.aside is not None and found.is_damaged:
-        progress(f"moving the damaged table to {plan.aside}/")
+        progress(f"moving the damaged catalog to {plan.aside}/")
         store.catalog.rebuild(list(found.savepoints.values()), store.root / plan.aside)
         faults.reach("rebuild-catalog.anew")
     elif not plan.done:

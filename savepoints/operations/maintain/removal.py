@@ -102,7 +102,7 @@ def remove(
     deleted: list[int] = list(shared.values())
     for name in going:
         held.check()
-        progress(f"removing {name}")
+        progress(f"deleting the savepoint {name}")
         found = there.directories[name]
         store.root.delete(info.path for info in found.own)
         deleted += [info.size for info in found.data]

@@ -67,8 +67,11 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
         verb="rename",
         query=query,
         steps=(
-            Step("savepoints", f"assign {count_text(len(mine), 'savepoint')} to {to}"),
-            Step("generations", f"assign {len(generations)} generations to {to}"),
+            Step("savepoints", f"rename the query of {count_text(len(mine), 'savepoint')} to {to}"),
+            Step(
+                "generations",
+                f"rename the query of {count_text(len(generations), 'generation')} to {to}",
+            ),
         ),
         warnings=(
             (

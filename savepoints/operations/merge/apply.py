@@ -163,7 +163,7 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
 
     def undo_corrections() -> None:
         for one in plan.corrections:
-            progress(f"restoring {one.live.output.uri} to version {one.live.newest}")
+            progress(f"restoring the table {one.live.output.uri} to version {one.live.newest}")
             correct.undo(one, plan.operation_id, spark)
 
     pause_for_verb.undo(plan, store, undo_corrections, paused=plan.paused, progress=progress)

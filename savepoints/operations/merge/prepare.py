@@ -330,7 +330,7 @@ def let_go_on(store: Store, query: str, progress: Progress) -> None:
     """Let a query go on that a merge has paused which was killed then."""
     now = pause.state(store, query)
     if now.wanted == "paused" and now.reason.startswith(PAUSED_FOR):
-        progress(f"{query} was paused for a merge that was killed: resuming it")
+        progress(f"resuming {query}, which was paused for a merge that was killed")
         pause.resume(store, query, progress=progress)
 
 

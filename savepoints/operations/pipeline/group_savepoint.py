@@ -187,7 +187,7 @@ def execute(
             plan, store, name, taken, time.monotonic() + wait.total_seconds(), progress
         )
         tag.execute(tag.plan(store, saved.id, add=[plan.tag]), store)
-        progress(f"savepoint {saved.id}: {name}, batch {saved.cut.batch_id}")
+        progress(f"took the savepoint {saved.id} of {name}, batch {saved.cut.batch_id}")
         faults.reach("group.taken")
     made = _group(store, plan.members, plan.tag, plan.topic_edges)
     if made.problems:

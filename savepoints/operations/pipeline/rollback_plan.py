@@ -218,7 +218,7 @@ def _options_of(done: JointPlan) -> RollbackOptions:
 def undo_begun_plan(store: Store, begun: JointPlan) -> Plan:
     """Plan to undo an interrupted operation; nothing is written."""
     removed = [
-        Step("checkpoint", f"remove {one.checkpoint} if the operation wrote it")
+        Step("checkpoint", f"delete the checkpoint {one.checkpoint} if the operation made it")
         for one in begun.transitions
     ]
     operation = journal.unfinished(store.root, begun.query)

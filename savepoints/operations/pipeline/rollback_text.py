@@ -34,7 +34,7 @@ def steps(
     yield from named(lambda name: name.startswith("output_"))
     read = {(one.writer, one.topic): None for cut in cuts for one in cut.topic_reads}
     for writer, topic in read:
-        yield step_of(writer, Step("topics_ended", f"record where topic {topic} ends"))
+        yield step_of(writer, Step("topics_ended", f"record the end offsets of topic {topic}"))
     for cut in cuts:
         query = cut.savepoint.query
         for what in rollback_cut.described(cut):

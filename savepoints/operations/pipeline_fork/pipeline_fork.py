@@ -124,7 +124,7 @@ def undo(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent) -
         log.record(journal.UNDOING)
         for one in plan.members:
             fork.remove_outputs(one.fork, held[one.query].check, progress)
-            progress(f"removing {one.fork.checkpoint} if this fork wrote it")
+            progress(f"deleting the checkpoint {one.fork.checkpoint} if this fork made it")
             native.discard(Location.of(one.fork.checkpoint), plan.operation_id)
             bindings.write(store.root, one.query, one.fork.generation, None)
             faults.reach(f"{VERB}.undo_{one.query}")

@@ -326,7 +326,7 @@ def undo(
         also()
         for one in plan.outputs:
             check()
-            progress(f"restoring {one.output.uri} to version {one.newest}")
+            progress(f"restoring the output {one.output.uri} to version {one.newest}")
             rewind.undo(one, plan.operation_id, spark)
 
     take_back(plan, store, give_back, progress)
@@ -372,7 +372,7 @@ def take_back(
         give_back(held.check)
         faults.reach(f"{plan.verb}.undo_outputs")
         held.check()
-        progress(f"removing {plan.checkpoint} if this {plan.verb} wrote it")
+        progress(f"deleting the checkpoint {plan.checkpoint} if this {plan.verb} made it")
         native.discard(Location.of(plan.checkpoint), plan.operation_id)
         bindings.write(store.root, plan.query, plan.generation, None)
         faults.reach(f"{plan.verb}.undo_checkpoint")

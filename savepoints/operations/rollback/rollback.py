@@ -388,7 +388,10 @@ def _steps(
     steps += next_outputs.output_steps(outputs)
     if found.ends is not None:
         steps.append(
-            Step("advanced", f"run from batch {batch} to exactly {run_to_point.what(found.ends)}")
+            Step(
+                "advanced",
+                f"run the query from batch {batch} to exactly {run_to_point.what(found.ends)}",
+            )
         )
     steps.append(Step("generation_begun", f"begin generation {number} of {found.query}"))
     return steps

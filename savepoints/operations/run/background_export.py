@@ -131,4 +131,4 @@ class BackgroundExport:
                 savepoint.id,
             )
         else:
-            self._progress(f"savepoint {savepoint.id}: wrote the state rows")
+            self._progress(f"wrote the state rows of savepoint {savepoint.id}")

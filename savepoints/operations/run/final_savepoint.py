@@ -44,7 +44,7 @@ def savepoint(
         app=app,
     )
     if taken is not None:
-        progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
+        progress(f"took the savepoint {taken.id} of batch {taken.cut.batch_id}")
     return taken
 
 

@@ -199,7 +199,7 @@ def _wait(
                 query=query,
                 state=now.state,
             )
-        say(f"{now.state}: {now.run}")
+        say(f"waiting for {query}, which is {now.state}: {now.run}")
         time.sleep(_POLL_SECONDS)
         now = replace(state(store, query), changed=begun.changed)
     return now

@@ -144,7 +144,7 @@ def _take(
         _LOG.warning("skipping the savepoint of %s: %s", plan.query, error)
         progress(f"savepoint skipped: {error.message}")
         return Attempt("skipped", error=error)
-    progress(f"savepoint {taken.id}: batch {taken.cut.batch_id}")
+    progress(f"took the savepoint {taken.id} of batch {taken.cut.batch_id}")
     return Attempt("done", taken)
 
 
@@ -163,7 +163,7 @@ def _expire(store: Store, query: str, progress: Progress) -> None:
         _LOG.exception("could not expire old savepoints of %s; the new savepoint is safe", query)
         return
     if removed is not None:
-        progress(f"expired {count_text(len(removed.removed), 'savepoint')}")
+        progress(f"deleted {count_text(len(removed.removed), 'expired savepoint')}")
 
 
 def _write_metrics(store: Store) -> None:

@@ -61,18 +61,16 @@ def run_segment(
         ran = _run(program, generation, layouts, supervisor, held, periodically, begun)
         if supervisor.pause_requested and ran.ended == "drained":
             ran = replace(ran, ended="paused")
-        ended = (
-            f"{ran.ended}: {count_text(ran.batches, 'batch')}, {count_text(ran.input_rows, 'row')}"
-        )
-        order.progress(ended)
-        noted.note(message=ended, rows=ran.input_rows, seconds=ran.seconds)
+        counted = f"{count_text(ran.batches, 'batch')}, {count_text(ran.input_rows, 'row')}"
+        order.progress(f"the run {'paused' if ran.ended == 'paused' else 'ended'}: {counted}")
+        noted.note(message=f"{ran.ended}: {counted}", rows=ran.input_rows, seconds=ran.seconds)
         try:
             forms = forms_at_the_end(order, is_paused=supervisor.pause_requested)
             return Segment(ran, _savepoint(program, generation, ran, forms))
         except SavepointsError as error:
             if not supervisor.pause_requested:
                 raise
-            order.progress(f"no savepoint was taken for the pause: {error.message}")
+            order.progress(f"could not take a savepoint for the pause: {error.message}")
             return Segment(ran, None, error.message)
 
 

@@ -87,7 +87,7 @@ def test_rebuilding_in_words_names_what_was_done(
     called = call("check", "--rebuild-catalog", "--yes", "--store", str(local_store.root))
 
     assert called.code == 0
-    assert f"1. add a row for {taken.id}" in called.err
+    assert f"1. add a row for the savepoint {taken.id}" in called.err
     assert taken.id in called.out
 
 

@@ -131,7 +131,7 @@ def test_only_rows_that_differ_are_changed(local_store: Store, on_local: Locatio
     assert local_store.catalog.all() == known
     assert (done.added, set(done.changed)) == ((newest.id,), {middle.id, oldest.id})
     assert done.removed == (stray.id,)
-    assert f"remove the row of {stray.id}, which has no manifest" in {
+    assert f"remove the catalog row of {stray.id}, which has no manifest" in {
         step.what for step in plan.steps
     }
 
