@@ -1,4 +1,4 @@
-"""Write a settings file from a checkpoint, or create an empty store."""
+"""Write a settings file, or create an empty store."""
 
 from __future__ import annotations
 

@@ -117,18 +117,19 @@ def command(
     events.
 
     With --policy exact, what cannot be merged exactly is refused with the reason. The other
-    policies give something up. append writes the events to the end of the topic, as if they
-    arrived now: those below the watermark are dropped, and it cannot be undone. replay-all replays
-    all events of all entities in order of event time: effects of the order of arrival are lost.
-    merge-function replays nothing: functions of the application combine the current state with
-    what the late events alone produce.
+    policies give something up. --policy append writes the events to the end of the topic, as if
+    they arrived now: those below the watermark are dropped, and it cannot be undone. --policy
+    replay-all replays all events of all entities in order of event time: effects of the order of
+    arrival are lost. --policy merge-function replays nothing: functions of the application combine
+    the current state with what the late events alone produce.
 
     Queries that read a table of QUERY do not notice a correction by themselves. --downstream merge
     corrects them, and the queries that read from them, by replaying from the table what the
     correction touches. Everything is computed and checked before anything is changed. --downstream
     plan only shows the rows that would change.
 
-    --dropped merges each event that Spark dropped as late once. It does not work with --downstream.
+    --dropped merges the events that Spark dropped as late, each only once. It cannot be combined
+    with --downstream.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Write one HTML page about the store: problems, timeline, savepoints."""
+"""Write one HTML page that shows the state of the store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(
     *,
     no_source_check: bool,
 ) -> None:
-    """Write one HTML page about the store.
+    """Write one HTML page that shows the state of the store.
 
     At the top is what needs attention, with the command to type. Then, for each query: the age of
     its last savepoint, until when that can be restored, lag, and the last verify and drill. Below

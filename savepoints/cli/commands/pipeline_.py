@@ -1,4 +1,4 @@
-"""Show, save, roll back or fork queries that read each other's tables."""
+"""Save, roll back and fork queries that read each other's tables."""
 
 from __future__ import annotations
 
@@ -277,8 +277,8 @@ def rollback(
     writers had written by then. The settings must name the applications of all queries.
 
     A safety savepoint of each query is taken first; `savepoints undo QUERY` undoes the rollback of
-    all queries. Queries that `savepoints run` runs are paused meanwhile; stop a query in your own
-    driver before. If interrupted, run the command again to resume.
+    all queries. Queries that `savepoints run` runs are paused meanwhile; stop queries in your own
+    drivers first. If interrupted, run the command again to resume.
 
     \b
     Examples:

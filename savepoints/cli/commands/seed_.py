@@ -42,7 +42,7 @@ from savepoints.texts import bytes_text
 @click.option(
     "--watermark",
     metavar="TIME",
-    help="Watermark to continue with; needed if the query has one.",
+    help="Watermark to continue with, as an RFC 3339 time; needed if the query has one.",
 )
 @saved_forms(
     "native",
