@@ -116,7 +116,8 @@ class Location:
         if free < size:
             raise SavepointsError(
                 f"the disk of {self.uri} is full: {free} bytes are free, {size} are needed",
-                hint="free some space: savepoints expire --keep-last 3 --yes, then savepoints gc",
+                hint="free some space on it, or delete old savepoints: savepoints expire "
+                "--keep-last 3, then savepoints gc",
                 uri=str(self.uri),
             )
 
@@ -275,7 +276,9 @@ class Location:
 
     def _key(self, path: str) -> str:
         if path.startswith("/") or ".." in path.split("/"):
-            raise UsageError(f"the path {path!r} would leave {self.uri}", hint="paths are relative")
+            raise UsageError(
+                f"the path {path!r} is outside {self.uri}", hint="use a relative path without '..'"
+            )
         return f"{self.uri.path}/{path}".strip("/")
 
 
@@ -432,7 +435,7 @@ def _translated(uri: Uri) -> Iterator[None]:
         raise (
             unavailable(uri, text)
             or SavepointsError(
-                f"{uri}: {plain(text)[:500]}",
+                f"{uri} cannot be read or written: {plain(text)[:500]}",
                 hint="check the URI and, on a local disk, its space and permissions",
                 uri=str(uri),
             )
@@ -452,7 +455,7 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
         )
     if _NO_ANSWER.search(said):
         return UnreachableError(
-            f"the object store did not respond for {uri}: {said[:500]}",
+            f"the object store did not answer a request for {uri}: {said[:500]}",
             hint=f"check {'AWS_ENDPOINT_URL' if uri.scheme == 's3' else 'the account'} and the "
             "network, then run the command again",
             uri=str(uri),

@@ -81,8 +81,8 @@ def checked_tag(text: str) -> str:
     """
     if text.startswith(_RESERVED):
         raise UsageError(
-            f"{text!r} cannot be a tag: names with this prefix are reserved",
-            hint="choose another, for example before-release",
+            f"{text!r} cannot be a tag, because names that begin like this are reserved",
+            hint="choose another tag, for example before-release",
         )
     return checked_name(text, "tag")
 
@@ -109,7 +109,8 @@ def parse_rfc3339(text: str) -> datetime:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         raise UsageError(
-            f"{text!r} is not an RFC 3339 time", hint="write it like 2026-11-21T10:00:00Z"
+            f"{text!r} is not an RFC 3339 time",
+            hint="write it, for example, as 2026-11-21T10:00:00Z",
         ) from None
     if moment.tzinfo is None:
         raise UsageError(

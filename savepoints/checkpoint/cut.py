@@ -23,6 +23,7 @@ from savepoints.checkpoint.state import operators
 from savepoints.checkpoint.state.files import SnapshotChain, StoreDirectory
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.errors import (
+    RESTORE_SAVEPOINT,
     CheckpointNotFoundError,
     IncompatibleError,
     NoCommittedBatchError,
@@ -106,7 +107,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     if "metadata" not in by_path:
         raise CheckpointNotFoundError(
             f"there is no Spark checkpoint at {checkpoint}: no file 'metadata'",
-            hint="pass the query's checkpointLocation",
+            hint="pass the directory that the query uses as its checkpointLocation",
             checkpoint=str(checkpoint),
         )
     batch = _choose(committed_batches(by_path.values()), batch_id, checkpoint)
@@ -158,15 +159,18 @@ def _require_readable(
     """Reject state of an unknown provider, and state that no operator metadata describes."""
     if found and provider not in operators.PROVIDERS.values():
         raise UnsupportedProviderError(
-            f"the state of {checkpoint} is in files of {provider}, which are not supported",
-            hint=f"start a new query with {offset_log.PROVIDER_KEY}={operators.ROCKSDB_PROVIDER}",
+            f"the state in {checkpoint} was written by the state store provider {provider}, "
+            "which is not supported",
+            hint="start the query in a new checkpoint with "
+            f"{offset_log.PROVIDER_KEY}={operators.ROCKSDB_PROVIDER}",
             provider=provider,
         )
     described = {None, *(operator.operator_id for operator in found)}
     if unknown := [path for path in paths if _operator_of(path) not in described]:
         raise IncompatibleError(
-            f"{checkpoint} has state without operator metadata, for example {unknown[0]}",
-            hint="the checkpoint is damaged: restore from a savepoint",
+            f"{checkpoint} is damaged: it has state without operator metadata, for example "
+            f"{unknown[0]}",
+            hint=RESTORE_SAVEPOINT,
             file=unknown[0],
         )
 
@@ -210,9 +214,8 @@ def _small_files(
     ]
     if gone := [path for path in small if path not in by_path]:
         raise NoCommittedBatchError(
-            f"{checkpoint}: {gone[0]} is missing, so batch {batch} cannot be restored",
-            hint="choose the newest batch; to retain more batches from now on, raise "
-            "spark.sql.streaming.minBatchesToRetain",
+            f"batch {batch} of {checkpoint} cannot be used: {gone[0]} is missing",
+            hint=state_files.RETAIN_MORE,
             batch_id=batch,
         )
     return tuple(by_path[path] for path in small)
@@ -294,8 +297,9 @@ def _choose(committed: list[int], wanted: int | None, checkpoint: Location) -> i
         return committed[-1]
     if wanted not in committed:
         raise NoCommittedBatchError(
-            f"batch {wanted} is not in {checkpoint}, which has {committed[0]} to {committed[-1]}",
-            hint=f"choose one of these, for example --at-batch {committed[-1]}",
+            f"batch {wanted} is not in {checkpoint}, which has batches {committed[0]} to "
+            f"{committed[-1]}",
+            hint=f"choose one of these batches, for example --at-batch {committed[-1]}",
             batch_id=wanted,
             first=committed[0],
             last=committed[-1],

@@ -14,13 +14,19 @@ from collections.abc import Collection, Iterable, Mapping
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY, PROVIDER_KEY, OffsetLogEntry
 from savepoints.checkpoint.state.files import StoreDirectory
-from savepoints.errors import PartitionCountError, SchemaPathError, SourceLogError, StateIdsError
+from savepoints.errors import (
+    RESTORE_SAVEPOINT,
+    PartitionCountError,
+    SchemaPathError,
+    SourceLogError,
+    StateIdsError,
+)
 
 _SOURCE_ENTRY = re.compile(r"^sources/([^/]+)/(\d+)(?:\.compact)?$")
 _STATE_WITH_ID = re.compile(
     r"^state/(\d+)/(\d+)/(?:[^/]+/)?(\d+)_([0-9a-f-]{36})\.(?:zip|changelog)$"
 )
-_DAMAGED = "the checkpoint is damaged or was edited: restore from a savepoint"
+_DAMAGED = f"{RESTORE_SAVEPOINT}; this checkpoint is damaged, or was edited"
 
 
 def require_partitions(
@@ -44,8 +50,8 @@ def require_partitions(
             )
             if existing != right:
                 raise PartitionCountError(
-                    f"operator {operator_id} of {where} has state partitions {existing} in store "
-                    f"{name}, but the offset log says {wanted} partitions",
+                    f"operator {operator_id} of {where} has the state partitions {existing} in "
+                    f"its store {name}, but the offset log says that there are {wanted}",
                     hint=_DAMAGED,
                     operator_id=operator_id,
                     store=name,
@@ -85,8 +91,8 @@ def require_schema_files(
     for file in schema_files:
         if not file.startswith(f"{inside}/") or file.removeprefix(f"{inside}/") not in there:
             raise SchemaPathError(
-                f"{where}/{metadata} refers to the schema file {file}, which is not in this "
-                "checkpoint",
+                f"{where}/{metadata} refers to the schema file {file}, which is missing or "
+                "outside this checkpoint",
                 hint=_DAMAGED,
                 file=metadata,
             )
@@ -118,7 +124,8 @@ def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogE
     entries = [path for path in paths if _SOURCE_ENTRY.match(path)]
     if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
         raise SourceLogError(
-            f"{where}/{unused[0]} is beyond the offset log, so later batches would differ",
+            f"{where}/{unused[0]} lists input that no batch of the offset log has used, so "
+            "later batches would differ",
             hint=_DAMAGED,
             file=unused[0],
         )
@@ -132,8 +139,9 @@ def require_state_ids(where: str, version: int, ids: StateIds, paths: Collection
             for one in stores:
                 if (str(operator_id), str(partition), str(version), one) not in there:
                     raise StateIdsError(
-                        f"{where}: the commit log names state {one} of version {version} of "
-                        f"operator {operator_id}, which is not in its state partition {partition}",
+                        f"the commit log of {where} names the state file {one} of version "
+                        f"{version} for operator {operator_id}, but state partition "
+                        f"{partition} does not have it",
                         hint=_DAMAGED,
                         operator_id=operator_id,
                         partition=partition,

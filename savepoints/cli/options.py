@@ -33,7 +33,8 @@ def pair(text: str) -> tuple[str, str]:
     name, separator, uri = text.partition("=")
     if not separator:
         raise UsageError(
-            f"{text!r} is not in the form NAME=URI", hint="for example: totals=s3://bucket/totals"
+            f"{text!r} is not in the form NAME=URI",
+            hint="write, for example, totals=s3://bucket/totals",
         )
     return name, uri
 

@@ -82,6 +82,6 @@ def _default(text: str) -> tuple[str, str]:
     if not separator or not column:
         raise UsageError(
             f"--default {text!r} is not in the form COLUMN=VALUE",
-            hint="for example: --default count=0",
+            hint="write, for example, --default count=0",
         )
     return column, value

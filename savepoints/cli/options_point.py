@@ -143,6 +143,7 @@ def point_of(
     for option, is_needless in needless.items():
         if is_needless:
             raise UsageError(
-                f"{option} has no effect here", hint="use it only with --at TIME --exact"
+                f"{option} has no effect without --at TIME --exact",
+                hint="omit it, or add --at TIME --exact",
             )
     return given[0]

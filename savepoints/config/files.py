@@ -75,7 +75,7 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
         tables = layer.content.get("profiles", {})
         if not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
             raise UsageError(
-                f"[profiles] in {layer.origin} must contain tables",
+                f"[profiles] in {layer.origin} has keys of its own, but it may contain only tables",
                 hint="move the keys to [profiles.NAME]",
             )
         known |= set(tables)
@@ -84,7 +84,7 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
     if profile is not None and not profiles:
         raise UsageError(
             f"there is no profile {profile!r}",
-            hint=f"known profiles: {', '.join(sorted(known))}"
+            hint=f"use one of the known profiles: {', '.join(sorted(known))}"
             if known
             else f"add a table [profiles.{profile}] to the settings file",
         )
@@ -136,7 +136,7 @@ def refuse_unknown_variables(settings: Iterable[str]) -> None:
             f"the environment variable {name} is not a setting",
             hint=f"did you mean {rest[close[0]]}?"
             if close
-            else f"known settings: {', '.join(sorted(known))}",
+            else f"use one of the known settings: {', '.join(sorted(known))}",
             variable=name,
         )
 
@@ -145,7 +145,10 @@ def _places(file: Path | None) -> list[tuple[Path, str, tuple[str, ...]]]:
     """Return path, display name and table of each file that exists."""
     named = file or (Path(given) if (given := os.environ.get(FILE_VARIABLE)) else None)
     if named is not None and not named.exists():
-        raise UsageError(f"the settings file {named} does not exist", hint="check --config")
+        raise UsageError(
+            f"the settings file {named} does not exist",
+            hint=f"correct the path in --config or {FILE_VARIABLE}",
+        )
     places: list[tuple[Path, str, tuple[str, ...]]]
     if named is not None:
         places = [(named, str(named), ())]
@@ -163,7 +166,7 @@ def _read(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
         content: Any = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{path} is not TOML: {error}", hint="correct the line named in the message"
+            f"{path} is not TOML: {error}", hint="correct the line that the message names"
         ) from None
     for name in table:
         content = content.get(name, {}) if isinstance(content, dict) else {}

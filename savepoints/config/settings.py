@@ -72,9 +72,9 @@ def _parsed_by(parse: Callable[[str], object], text: str) -> str:
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("it is not an http:// or https:// URL")
+        raise ValueError("it must begin with http:// or https://")
     if "@" in parts.netloc:
-        raise ValueError("credentials in the URL would not be sent; use command instead")
+        raise ValueError("credentials in the URL would not be sent: set command instead")
     return text
 
 
@@ -91,9 +91,9 @@ def _command(text: str) -> str:
 def _table(text: str) -> str:
     if is_table_name(text):
         raise ValueError(
-            f"{text} is a table name, and settings are read where no session can look it up; write "
-            f"the table's location, which spark.sql('DESCRIBE DETAIL {text}') shows. "
-            f"savepoints.attach(…, outputs=…) takes names"
+            f"{text} is a table name, which cannot be looked up without a Spark session: write "
+            f"the table's location, shown by spark.sql('DESCRIBE DETAIL {text}'), or name the "
+            "table in savepoints.attach(…, outputs=…)"
         )
     return text
 
@@ -485,7 +485,9 @@ def combine(
     except ValidationError as error:
         raise _explained(error, files) from None
     except ValueError as error:  # Raised by pydantic-settings for a variable that is not JSON.
-        raise UsageError(secrets.mask(str(error)), hint="correct the variable") from None
+        raise UsageError(
+            secrets.mask(str(error)), hint="correct the environment variable"
+        ) from None
     return settings
 
 

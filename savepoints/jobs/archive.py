@@ -96,7 +96,7 @@ def _what(settings: Settings, given: argparse.Namespace) -> Archiving:
     if bound is None:
         raise UsageError(
             f"the query {given.query!r} is not in the settings",
-            hint=f"queries in the settings: {', '.join(settings.queries)}"
+            hint=f"use one of the queries in the settings: {', '.join(settings.queries)}"
             if settings.queries
             else f"add a section [queries.{given.query}] to the settings",
         )
@@ -104,14 +104,14 @@ def _what(settings: Settings, given: argparse.Namespace) -> Archiving:
     if given.input not in application.inputs:
         raise UsageError(
             f"{bound.app} has no input {given.input!r}",
-            hint=f"its inputs: {', '.join(application.inputs)}",
+            hint=f"use one of its inputs: {', '.join(application.inputs)}",
         )
     uri = bound.archives.get(given.input)
     if uri is None:
         raise UsageError(
             f"the input {given.input} of {given.query} has no archive",
-            hint=f"add a section [queries.{given.query}.archives] to the settings, and in it "
-            f'{given.input} = "s3://…"',
+            hint=f"set one in [queries.{given.query}.archives] in the settings: {given.input} "
+            '= "s3://bucket/path"',
         )
     inputs = Inputs(application, bound, settings.kafka)
     return Archiving(

@@ -79,7 +79,7 @@ def _format(run_java: tuple[str, ...], configuration: Path, cluster_id: str) -> 
     )
     if done.returncode != 0:
         message = f"Kafka cannot format its data directory: {done.stdout.strip()}"
-        raise EnvironmentUnfitError(message, hint=f"look at {configuration}")
+        raise EnvironmentUnfitError(message, hint=f"check {configuration}")
 
 
 def _is_ready(port: int, cluster_id: str) -> bool:

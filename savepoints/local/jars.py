@@ -75,7 +75,7 @@ def spark_lock(version: SparkVersion | None) -> Path:
     if not lock.is_dir():
         known = sorted(one.name.removeprefix("spark-") for one in LOCKS.glob("spark-*"))
         raise EnvironmentUnfitError(
-            f"there is no set of jars for Spark {version}, which is installed",
+            f"there is no list of jars for the installed Spark {version}",
             hint=f"install PySpark {', '.join(known[:-1])} or {known[-1]}, or set SAVEPOINTS_JARS "
             "to a directory with Delta's, Kafka's and S3A's jars for your version",
         )
@@ -151,7 +151,8 @@ def _download(lock_directory: Path, checksums: dict[str, str], directory: Path) 
         message = f"the downloaded jars do not match the lock file: {'; '.join(problems.values())}"
         raise EnvironmentUnfitError(
             f"{message}\n{output}",
-            hint=f"compare with {lock_directory / 'SHA256SUMS'}; a mirror may have changed them",
+            hint=f"compare them with {lock_directory / 'SHA256SUMS'}, because a mirror may "
+            "have changed them",
             jars=sorted(problems),
         )
     part.rename(directory)
@@ -187,7 +188,7 @@ def _run_ivy(lock_directory: Path, part: Path, ivy_cache: Path) -> str:
     output = "\n".join(done.stdout.splitlines()[-_IVY_LINES_SHOWN:])
     if done.returncode != 0:
         message = f"the jars cannot be downloaded; Ivy's last lines:\n{output}"
-        hint = "for a mirror, set SAVEPOINTS_IVY_SETTINGS=/path/ivysettings.xml"
+        hint = "use a mirror of Maven Central: set SAVEPOINTS_IVY_SETTINGS=/path/ivysettings.xml"
         raise EnvironmentUnfitError(message, hint=hint)
     return output
 

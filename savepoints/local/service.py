@@ -144,7 +144,9 @@ class Service:
 
     def _failure(self, what: str) -> EnvironmentUnfitError:
         message = f"{self.name} {what}; the last lines of {self.log}:\n{self._tail()}"
-        return EnvironmentUnfitError(message, hint=f"read {self.log}", service=self.name)
+        return EnvironmentUnfitError(
+            message, hint=f"read the whole log: {self.log}", service=self.name
+        )
 
 
 def free_ports(count: int) -> list[int]:
@@ -179,6 +181,6 @@ def _lock(name: str, directory: Path) -> int:
     except BlockingIOError:
         os.close(descriptor)
         message = f"{name} of a local world is already running in {directory}"
-        hint = f"choose another directory, or `python -m savepoints.local down {directory}`"
+        hint = f"choose another directory, or stop it: python -m savepoints.local down {directory}"
         raise TargetExistsError(message, hint=hint, directory=str(directory)) from None
     return descriptor

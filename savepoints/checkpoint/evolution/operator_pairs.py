@@ -256,5 +256,7 @@ def require_new(defaults: Iterable[str], transfers: Iterable[Transfer]) -> None:
         if address not in fresh:
             raise UsageError(
                 f"--default {address}: there is no new column with that name",
-                hint=f"new columns: {', '.join(sorted(fresh))}" if fresh else "no column is new",
+                hint=f"use one of the new columns: {', '.join(sorted(fresh))}"
+                if fresh
+                else "omit --default, because no column is new",
             )

@@ -54,7 +54,7 @@ def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
         if not separator or not (match.group(2) or new):
             raise UsageError(
                 f"--map {text!r} is not in the form OLD=NEW",
-                hint="for example: --map max=most, --map 1=0",
+                hint="write, for example, --map max=most or --map 1=0",
             )
         scope = None if match.group(1) is None else int(match.group(1))
         found.append(Rename(text, scope, match.group(2) or None, new or None))
@@ -63,7 +63,8 @@ def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
         if twice := [name for name in named if named.count(name) > 1]:
             raise UsageError(
                 f"--map names {twice[0][1]!r} twice",
-                hint="each name can be mapped once; 0:old=new applies to operator 0 only",
+                hint="map each name only once, or prefix it with the number of an operator, "
+                "as in 0:old=new",
             )
     return tuple(found)
 
@@ -75,10 +76,13 @@ def require_used(given: Sequence[Rename], used: Sequence[Rename], known: Sequenc
         if fits == 0:
             raise UsageError(
                 f"--map {one.text} matches nothing in the savepoint or the program",
-                hint=f"known names: {', '.join(known)}" if known else "there is no state",
+                hint=f"use one of the known names: {', '.join(known)}"
+                if known
+                else "omit --map, because the savepoint has no state",
             )
         if fits > 1:
             raise UsageError(
                 f"--map {one.text} matches several operators",
-                hint=f"prefix it with the ID of the operator in the program: --map 0:{one.text}",
+                hint="prefix it with the number of the operator in the program, for example "
+                f"--map 0:{one.text}",
             )

@@ -68,7 +68,8 @@ def with_state_ids(data: bytes, name: str, ids: StateIds) -> bytes:
     version, content = _content(data, name)
     if version != "v2":
         raise IncompatibleError(
-            f"{name} has version {version}, which cannot hold the ids of state stores",
+            f"the commit log file {name} has version {version}, which cannot record the state "
+            "store ids that this state needs",
             hint="restore the native form: --format native",
             file=name,
         )

@@ -37,8 +37,8 @@ def paths(data: bytes, name: str) -> list[str]:
         return [unquote(str(json.loads(line)["path"])) for line in lines]
     except (ValueError, KeyError, TypeError) as error:
         raise IncompatibleError(
-            f"{name} is not an entry of the file source's log: {error!r}",
-            hint="the directory is damaged: run the command again",
+            f"{name} is not a valid entry of the file source's log: {error!r}",
+            hint="run the command again",
             file=name,
         ) from None
 

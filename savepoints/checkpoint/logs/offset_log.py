@@ -121,8 +121,8 @@ def with_batch(
     version, metadata, lines = _split(data, name)
     if len(positions) != len(lines):
         raise IncompatibleError(
-            f"{name} has {len(lines)} sources, but positions were given for {len(positions)}",
-            hint="the program must read the same sources as the checkpoint",
+            f"{name} records {len(lines)} sources, but positions were given for {len(positions)}",
+            hint="make the program read the same sources as the checkpoint",
             file=name,
         )
     if watermark_ms is not None:

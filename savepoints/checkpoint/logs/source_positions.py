@@ -59,8 +59,8 @@ class SourceMap:
             or (moves and any(_kept(one) not in (None, at) for at, one in enumerate(self.starts)))
         ):
             raise IncompatibleError(
-                f"the sources have names ({', '.join(self.names)}) in this checkpoint, so they "
-                "are matched by name and not by order",
+                f"the sources of this checkpoint have names ({', '.join(self.names)}), so they "
+                "are matched by name, not by order",
                 hint="restore without --source, and name the sources in the program",
             )
 
@@ -134,8 +134,8 @@ def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[i
 
 def _beyond(source: int, known: int) -> UsageError:
     return UsageError(
-        f"there is no source {source}: the savepoint has {known}",
-        hint="sources are numbered from 0 in the order of the offsets: savepoints show",
+        f"--source names source {source}, but the savepoint has only {known}",
+        hint="number the sources from 0, in the order of their offsets in: savepoints show NAME",
     )
 
 

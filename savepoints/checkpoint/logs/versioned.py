@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from savepoints.errors import IncompatibleError, UnsupportedFormatError
+from savepoints.errors import RESTORE_SAVEPOINT, IncompatibleError, UnsupportedFormatError
 
 _VERSIONS = ("v1", "v2")
 _A_VERSION = re.compile(r"v\d{1,9}")
@@ -61,6 +61,6 @@ def damaged(name: str, what: str, error: Exception) -> IncompatibleError:
     """Return the error for a damaged file; `what` is, for example, `a commit log file`."""
     return IncompatibleError(
         f"{name} is not {what} in Spark's format: {error!r}",
-        hint="the file is damaged or was edited: restore from a savepoint",
+        hint=RESTORE_SAVEPOINT,
         file=name,
     )

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 from savepoints.checkpoint.logs.offset_log import CODEC_KEY
 from savepoints.checkpoint.state import xxh32
-from savepoints.errors import IncompatibleError, UnsupportedFormatError
+from savepoints.errors import OTHER_BATCH, IncompatibleError, UnsupportedFormatError
 
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBIII")
@@ -290,6 +290,6 @@ def _decompressed(
 def _damaged(name: str, why: str) -> IncompatibleError:
     return IncompatibleError(
         f"{name} cannot be decompressed: {why}",
-        hint="the file is damaged: take the savepoint at another batch with --at-batch",
+        hint=OTHER_BATCH,
         file=name,
     )

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from savepoints.checkpoint.logs import versioned
 from savepoints.checkpoint.state import compression
-from savepoints.errors import IncompatibleError, NoCommittedBatchError
+from savepoints.errors import OTHER_BATCH, IncompatibleError, NoCommittedBatchError
 
 _ID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _SNAPSHOT_SUFFIXES = (".zip", ".snapshot")
@@ -39,9 +39,8 @@ _STORE = re.compile(
     rf"(\d+(?:_{_ID})?\.(?:zip|snapshot|changelog|delta)|SSTs/[^/]+\.sst)$"
 )
 
-_HINT = (
-    "the file is damaged or from a newer Spark: take the savepoint at another batch with --at-batch"
-)
+_HINT = f"{OTHER_BATCH}; or upgrade savepoints, if the file is from a newer Spark"
+RETAIN_MORE = "use the newest batch; to retain more, raise spark.sql.streaming.minBatchesToRetain"
 
 # Everything that zipfile and json raise for damaged bytes.
 _NOT_A_SNAPSHOT = (
@@ -231,10 +230,9 @@ def _versions(directory: StoreDirectory, suffixes: tuple[str, ...]) -> dict[int,
 
 def _not_whole(directory: StoreDirectory, version: int, missing: str) -> NoCommittedBatchError:
     return NoCommittedBatchError(
-        f"{directory.path}: version {version} is incomplete: {missing} and a newer snapshot "
-        "are missing",
-        hint="choose the newest batch; to retain more batches from now on, raise "
-        "spark.sql.streaming.minBatchesToRetain",
+        f"version {version} of the state in {directory.path} cannot be read: {missing} is "
+        "missing, and so is a newer snapshot",
+        hint=RETAIN_MORE,
         path=directory.path,
         version=version,
     )

@@ -60,9 +60,9 @@ def require_names(was: Layout, now: Layout, program: str) -> None:
             if one.was and one.now and one.was.split()[1:] == one.now.split()[1:]:
                 raise LayoutChangedError(
                     f"the state of operator {operator_id}, store {store}, does not match "
-                    f"{program}: {one}; Spark would not notice",
-                    hint="restore the old order of the aggregates, or, if the aggregate only has "
-                    "a new name, run with --accept-state-names",
+                    f"{program}: {one}, which Spark would not notice",
+                    hint="put the aggregates back in their old order; or, if one of them only "
+                    "has a new name, run the query with --accept-state-names",
                     operator_id=operator_id,
                     store=store,
                 )

@@ -17,7 +17,7 @@ from typing import Any
 from savepoints.checkpoint.logs import versioned
 from savepoints.checkpoint.logs.offset_log import JOIN_FORMAT_KEY
 from savepoints.checkpoint.state.files import StoreDirectory
-from savepoints.errors import IncompatibleError
+from savepoints.errors import RESTORE_SAVEPOINT, IncompatibleError
 
 _WHAT = "operator metadata"
 _PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -94,8 +94,9 @@ def of_directories(directories: Iterable[StoreDirectory], partitions: int | None
     for number in range(len(stores)):
         if number not in stores:
             raise IncompatibleError(
-                f"there is no directory state/{number}, although there are operators after it",
-                hint="the checkpoint is damaged: restore from a savepoint",
+                f"the directory state/{number} is missing, although the checkpoint has state "
+                "of later operators",
+                hint=RESTORE_SAVEPOINT,
                 file=f"state/{number}",
             )
     return [
@@ -108,8 +109,8 @@ def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
     """Return why an operator has no canonical form; None when it has one."""
     if operator.name == UNNAMED:
         return (
-            "Spark before 4.0 wrote no operator metadata, and the rows cannot be read "
-            "without it; they can once Spark 4 has run a batch"
+            "its rows cannot be read without operator metadata, which Spark writes from 4.0 "
+            "on; run one batch with Spark 4 to add it"
         )
     if operator.name not in CANONICAL:
         return f"Spark cannot read the state rows of {operator.name}"
@@ -190,13 +191,13 @@ def _relative(schema_path: str) -> str:
     if match is None:
         raise IncompatibleError(
             f"{schema_path} is not where Spark stores schema files",
-            hint="the checkpoint was edited: restore from a savepoint",
+            hint=RESTORE_SAVEPOINT,
             file=schema_path,
         )
     return match.group(1)
 
 
 def _content(data: bytes, path: str) -> tuple[str, dict[str, Any]]:
-    hint = "the file is damaged, or from a Spark version newer than 4.3"
+    hint = f"{RESTORE_SAVEPOINT}; or upgrade savepoints, if the file is from a Spark newer than 4.3"
     version, lines = versioned.split(data, path, "operator metadata", hint)
     return version, versioned.parse_object("\n".join(lines), path, _WHAT)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, TypeAlias
 
-from savepoints.errors import IncompatibleError
+from savepoints.errors import OTHER_BATCH, IncompatibleError
 
 ROW_CHECKSUM_KEY = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 
@@ -113,7 +113,7 @@ def _without_checksum(record: StateRecord, name: str) -> StateRecord:
 
 def _damaged(name: str, why: str) -> IncompatibleError:
     return IncompatibleError(
-        f"{name} is not a file in the format of Spark's state store: {why}",
-        hint="the file is damaged: take the savepoint at another batch with --at-batch",
+        f"{name} is not a state file in Spark's format: {why}",
+        hint=OTHER_BATCH,
         file=name,
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from savepoints.errors import IncompatibleError
+from savepoints.errors import RESTORE_SAVEPOINT, IncompatibleError
 
 DEFAULT_COLUMN_FAMILY = "default"
 DEFAULT_STORE = "default"
@@ -140,7 +140,7 @@ def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
     except _NOT_A_SCHEMA as error:
         raise IncompatibleError(
             f"{path} is not a state schema in Spark's format: {error!r}",
-            hint="the file is damaged, or was edited: restore from a savepoint",
+            hint=RESTORE_SAVEPOINT,
             file=path,
         ) from None
 

@@ -24,8 +24,8 @@ def _keys(
         names = tuple(one.strip() for one in columns.split(","))
         if not separator or not all(names):
             raise UsageError(
-                f"{text!r} is not in the form OUTPUT=COLUMN,COLUMN",
-                hint="for example: --key totals=customer_id",
+                f"--key {text!r} is not in the form OUTPUT=COLUMN,COLUMN",
+                hint="write, for example, --key totals=customer_id",
             )
         found[name] = names
     return found
@@ -41,8 +41,8 @@ def _metrics(
         name, separator, sql = text.partition("=")
         if not separator or not name or not sql.strip():
             raise UsageError(
-                f"{text!r} is not in the form NAME=SQL",
-                hint='for example: --metric "revenue=SELECT sum(total) FROM totals"',
+                f"--metric {text!r} is not in the form NAME=SQL",
+                hint='write, for example, --metric "revenue=SELECT sum(total) FROM totals"',
             )
         found[name] = sql
     return found

@@ -112,8 +112,8 @@ def command(
     savepoint_text.taken(call.output, savepoint)
     if savepoint.rows_missing is not None:
         raise PartlyDoneError(
-            f"savepoint {savepoint.id} is complete in the native form, but the state rows could "
-            f"not be written: {savepoint.rows_missing}",
-            hint=f"add them later: savepoints export {savepoint.id}",
+            f"savepoint {savepoint.id} is complete in its native form, but its canonical rows "
+            f"could not be written: {savepoint.rows_missing}",
+            hint=f"add the rows later: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
         )

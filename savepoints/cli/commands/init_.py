@@ -53,7 +53,8 @@ def command(
     except FileExistsError:
         raise TargetExistsError(
             f"the file {file} already exists",
-            hint="choose another with --file, or show the effective settings: savepoints config",
+            hint="write to another file with --file, or show the effective settings: "
+            "savepoints config",
             file=str(file),
         ) from None
     marks = text.count(init.FILL_IN) - 1

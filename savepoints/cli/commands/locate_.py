@@ -31,14 +31,15 @@ def command(call: Invocation, query: str, output: str | None) -> None:
     if not found.outputs:
         raise NotFoundError(
             f"the output tables of {query} are unknown",
-            hint=f"name them in [queries.{query}.outputs] in the settings, or when taking "
-            "savepoints: savepoints create --table NAME=URI, attach(…, outputs={'NAME': 'URI'})",
+            hint=f"name them in [queries.{query}.outputs] in the settings, or when you take a "
+            "savepoint: savepoints create --table NAME=URI, or attach(…, outputs={'NAME': "
+            "'URI'})",
             query=query,
         )
     if output is not None and output not in found.outputs:
         raise NotFoundError(
             f"{query} has no output {output!r}",
-            hint=f"its outputs: {', '.join(sorted(found.outputs))}",
+            hint=f"choose one of its outputs: {', '.join(sorted(found.outputs))}",
             query=query,
             output=output,
         )

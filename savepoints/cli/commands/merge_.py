@@ -146,7 +146,7 @@ def command(
         if dropped or batch is not None or input_name is not None or quarantine is not None:
             raise UsageError(
                 "--undo cannot be combined with other options of merge",
-                hint=f"savepoints merge {query} --undo",
+                hint=f"run it with --undo alone: savepoints merge {query} --undo",
             )
         undone(call, query, "merge", consent=consent)
         return
@@ -201,20 +201,22 @@ def _require_one_of(
     if batch is None and not dropped:
         raise UsageError(
             "no batch of late events was given",
-            hint=f"savepoints merge {query} --batch URI; or what Spark dropped as late: --dropped",
+            hint=f"pass one: savepoints merge {query} --batch URI; or merge what Spark dropped as "
+            f"late: savepoints merge {query} --dropped",
         )
     if batch is not None and dropped:
         raise UsageError(
-            "--batch and --dropped cannot be combined", hint="merge one, then the other"
+            "--batch and --dropped cannot be combined",
+            hint="run the command twice, once with each option",
         )
     if since is not None and not dropped:
         raise UsageError(
-            "--since applies only to --dropped", hint="to limit a batch, use --until TIME"
+            "--since applies only to --dropped", hint="use --until TIME to limit a batch"
         )
     if until is not None and dropped:
         raise UsageError(
             "--until applies only to --batch",
-            hint="to limit what is merged with --dropped, use --since TIME",
+            hint="use --since TIME to limit what --dropped merges",
         )
 
 

@@ -45,7 +45,8 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
 
     if path is not None and port is not None:
         raise UsageError(
-            "--to and --serve cannot be combined", hint="run the command once for each"
+            "--to and --serve cannot be combined",
+            hint="run the command twice, once with each option",
         )
     if path is not None:
         metrics.write(call.place, path)

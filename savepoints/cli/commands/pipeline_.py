@@ -155,7 +155,8 @@ def verify(call: Invocation, query: str, tag: str) -> None:
     if group.problems:
         raise VerificationError(
             f"the savepoints with the tag {tag} do not fit together: {'; '.join(group.problems)}",
-            hint=f"take new ones: savepoints pipeline create {query} --tag OTHER",
+            hint=f"take new savepoints of all queries: savepoints pipeline create {query} "
+            "--tag OTHER",
             query=query,
         )
 

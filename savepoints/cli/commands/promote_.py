@@ -77,7 +77,7 @@ def command(
         if into is not None or no_checks or hand_over != "replace":
             raise UsageError(
                 "--undo cannot be combined with other options of promote",
-                hint=f"savepoints promote {fork} --undo",
+                hint=f"run it with --undo alone: savepoints promote {fork} --undo",
             )
         undone(call, fork, "promote", consent=consent)
         return

@@ -151,7 +151,9 @@ def command(
         name: value for name, value in targets.items() if value is not None and value is not False
     }
     if "group" in given and "from_file" not in given:
-        raise UsageError("--group applies only to an offsets file", hint="add --from-file FILE")
+        raise UsageError(
+            "--group applies only to --from-file", hint="add --from-file FILE, or omit --group"
+        )
     plan = reset.plan(
         call.store,
         query,

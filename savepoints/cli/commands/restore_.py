@@ -169,9 +169,10 @@ def _plan(
         return BoundPlan(plan, call.store, restore.execute)
     if any(value is not None for value in rewriting.values()):
         raise UsageError(
-            "--partitions, --provider, --source and --new-query-id require a savepoint",
-            hint="restore the point first, save it with savepoints create, and restore that "
-            "savepoint",
+            "--partitions, --provider, --source and --new-query-id work only with a "
+            "savepoint, not with a time or a batch",
+            hint="restore that point without these options, take a savepoint of it "
+            "(savepoints create --checkpoint URI), and restore the savepoint with them",
         )
     point = restore_point.plan(call.store, where, to, app=app, check_outputs=checked, **given)
     return BoundPlan(point, call.store, restore_point.execute)
@@ -195,9 +196,9 @@ def _migration(
 
     if not isinstance(where, Named) or app is None or given["form"] == "native":
         raise UsageError(
-            "--migrate requires a savepoint and the program given by --app, and rewrites the "
-            "state, so it excludes --format native",
-            hint="savepoints restore latest --app package.module:attribute --migrate --to …",
+            "--migrate requires a savepoint and --app, and cannot be combined with --format native",
+            hint="write, for example: savepoints restore latest --app "
+            "package.module:attribute --migrate --to URI",
         )
     plan = migrate.plan(
         call.store,

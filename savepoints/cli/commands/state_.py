@@ -143,6 +143,6 @@ def _fields(keys: tuple[str, ...]) -> dict[str, str]:
         if "=" not in text:
             raise UsageError(
                 f"--key {text!r} is not in the form FIELD=VALUE",
-                hint="for example: --key customer_id=42",
+                hint="write, for example, --key customer_id=42",
             )
     return {name: value for name, _, value in (text.partition("=") for text in keys)}

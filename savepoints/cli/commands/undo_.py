@@ -62,11 +62,11 @@ def command(
         if to is not None or outputs != "rewind":
             raise UsageError(
                 (
-                    f"--to and --outputs cannot be used here: undoing the {last.verb} {last.id} "
-                    "rewinds the outputs of all its queries and writes their checkpoints next "
-                    f"to those of the {last.verb}"
+                    f"--to and --outputs cannot be used here, because undoing the {last.verb} "
+                    f"{last.id} rewinds the outputs of all its queries and chooses their "
+                    "checkpoints itself"
                 ),
-                hint=f"omit them: savepoints undo {query}",
+                hint=f"omit both options: savepoints undo {query}",
                 query=query,
             )
         if call.confirm(together, consent):

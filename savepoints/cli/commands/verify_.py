@@ -88,7 +88,8 @@ def command(
     if (name is None) != everything:
         raise UsageError(
             "verify needs either a savepoint or --all",
-            hint="savepoints verify latest, or savepoints verify --all",
+            hint="name a savepoint (savepoints verify latest), or check all of them: "
+            "savepoints verify --all",
         )
     chosen = partial(verify_all, call.store) if name is None else partial(verify, call.store, name)
     found = chosen(

@@ -113,7 +113,7 @@ class Story:
             code = process.wait()
         if code != expected:
             raise SavepointsError(
-                f"the command ended with exit code {code}: {line}", hint="see its output above"
+                f"the command ended with exit code {code}: {line}", hint="read its output above"
             )
 
     def step(self, text: str) -> None:

@@ -48,10 +48,10 @@ def require_free(query: str, operators: Sequence[OperatorShape]) -> None:
     for one in operators:
         if one.name.startswith(_OF_FUNCTIONS) or one.name == _WITHIN:
             raise IncompatibleError(
-                f"{one} of {query} depends on where batches end, so batches of another size "
-                "would not come to what streaming came to",
-                hint="omit --batch-records: then the batches are those that "
-                "max_offsets_per_trigger gives a run",
+                f"the results of {one} in {query} depend on where batches end, so batches "
+                "of another size would give other results than streaming",
+                hint="omit --batch-records: batches then have the size that "
+                "max_offsets_per_trigger sets",
                 query=query,
                 operator_id=one.operator_id,
             )
@@ -108,11 +108,11 @@ def require_nothing_late(
     if lost:
         where = ", ".join(f"{one.topic} {one.partition}/{one.offset}" for one in samples)
         raise IncompatibleError(
-            f"{lost} events came so late that a stream in batches of "
-            f"{count(positions[0], positions[1])} records would have dropped rows of them, which "
-            f"larger batches would count, for example {where}",
-            hint="omit --batch-records, so that they are dropped where streaming drops them; "
-            "savepoints merge --dropped works them in afterwards",
+            f"{lost} events came so late that streaming in batches of "
+            f"{count(positions[0], positions[1])} records would have dropped rows that larger "
+            f"batches count, for example {where}",
+            hint="omit --batch-records to drop them as streaming would, then merge them: "
+            "savepoints merge QUERY --dropped",
             query=new.inputs.app.name,
             events=lost,
         )
@@ -137,5 +137,6 @@ def require_size(batch_records: int | None) -> None:
     """Refuse a size that is none."""
     if batch_records is not None and batch_records < 1:
         raise UsageError(
-            f"a batch of {batch_records} records is not possible", hint="use 1 or more"
+            f"--batch-records is {batch_records}, but a batch needs at least one record",
+            hint="pass 1 or more, or omit the option",
         )

@@ -299,8 +299,9 @@ def _refuse_filled(query: str, tables: Mapping[str, str]) -> None:
         if new_query.has_rows(uri):
             raise TargetExistsError(
                 f"the output {name} of {query} already has rows: {uri}",
-                hint="if it has what the query would have written up to there: --outputs none; "
-                f'otherwise name another table: [queries.{query}.outputs] {name} = "s3://…"',
+                hint="pass --outputs none if these are the rows that the query would have "
+                "written up to that point; otherwise name another table: "
+                f'[queries.{query}.outputs] {name} = "s3://…"',
                 query=query,
                 uri=uri,
             )

@@ -60,7 +60,7 @@ class GivenTable:
         if self.files is not None and self.files != _fingerprint(self.place):
             raise StalePlanError(
                 f"the files of {self.place} have changed since the plan was made",
-                hint="make a new plan: run the seed again",
+                hint="run savepoints seed again to make a new plan",
             )
         reader = spark.read.format(self.kind)
         if self.version is not None:
@@ -84,8 +84,9 @@ def assigned(given: Iterable[tuple[str, str]], known: Sequence[Visible]) -> list
         key = (variable.operator_id, variable.name)
         if key in found:
             raise UsageError(
-                f"{variable} is given twice: {found[key].place} and {place}",
-                hint="give each state once; for rows in several places, write them into one table",
+                f"rows for {variable} are given twice: in {found[key].place} and {place}",
+                hint="pass one table for each state; if the rows are in several places, write "
+                "them to one table first",
             )
         found[key] = _table(*key, place)
     missing = [one for one in known if (one.variable.operator_id, one.variable.name) not in found]
@@ -153,7 +154,7 @@ def _table(operator_id: int, variable: str | None, place: str) -> GivenTable:
     where = str(Uri.parse(place)) if "://" in place else str(Location.of(place))
     if kind not in _FORMATS:
         raise UsageError(
-            f"{place} is {kind}, which has no exact types",
+            f"{place} is in the format {kind}, which does not keep exact types",
             hint="write the rows as a Delta table or as Parquet files",
         )
     if kind == "delta":

@@ -112,10 +112,10 @@ def refuse_run(store: Store, query: str, verb: str) -> None:
             continue
         raise TargetExistsError(
             f"the query {query} already has generation {one.generation} (begun by "
-            f"{one.begun_by}, {one.checkpoint}), and {verb} begins a query that has not run",
-            hint=f"{verb} it under another name: a table [queries.OTHER] with app_name = "
-            f'"{query}"; or fork it (savepoints fork latest NAME), or restart it: savepoints reset '
-            f"{query} --to-earliest --state empty",
+            f"{one.begun_by}, {one.checkpoint}), but {verb} needs a query that has not run yet",
+            hint="add a query of another name to the settings, [queries.OTHER] with app_name "
+            f'= "{query}"; or fork this one: savepoints fork latest NAME --query {query}; or '
+            f"restart it: savepoints reset {query} --to-earliest --state empty",
             query=query,
             generation=one.generation,
         )
@@ -126,8 +126,8 @@ def refuse_changed(plan: BeginningPlan, store: Store) -> None:
     refuse_run(store, plan.query, plan.verb)
     if store.generations.next_number(plan.query) != plan.generation:
         raise StalePlanError(
-            f"{plan.query} got another generation since the plan was made",
-            hint=f"make a new plan: run the {plan.verb} again",
+            f"a new generation of {plan.query} was begun after the plan was made",
+            hint=f"run savepoints {plan.verb} again to make a new plan",
             query=plan.query,
         )
 

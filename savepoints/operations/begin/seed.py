@@ -165,9 +165,9 @@ def _require_same(plan: SeedPlan, program: SeededProgram) -> None:
     planned = (plan.partitions, plan.provider, plan.checkpoint_format)
     if session != planned or len(program.empty.inputs) != len(plan.positions):
         raise StalePlanError(
-            f"{plan.app} or the settings of Spark have changed since the plan was made: "
-            f"{session} instead of {planned}",
-            hint=f"undo the operation, and make a new plan: savepoints operations undo "
-            f"{plan.operation_id}",
+            f"{plan.app} or Spark's settings have changed since the plan was made: partitions, "
+            f"provider and checkpoint format are {session} instead of {planned}",
+            hint="undo the operation, then run savepoints seed again: savepoints operations "
+            f"undo {plan.operation_id}",
             query=plan.query,
         )

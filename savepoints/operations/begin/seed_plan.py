@@ -243,21 +243,22 @@ def _require_seedable(program: SeededProgram) -> None:
     if not program.empty.operators:
         raise UsageError(
             "the program keeps no state, so there is nothing to seed",
-            hint="run it instead: savepoints run QUERY; to choose where it starts: "
-            "savepoints reset --help",
+            hint="run it instead: savepoints run QUERY",
         )
     for one in program.empty.operators:
         if one.native_only:
             raise NativeOnlyError(
-                f"{one} cannot be given rows: {one.native_only}",
-                hint="run the program over the events instead: savepoints bootstrap QUERY",
+                f"the state of {one} cannot be built from rows: {one.native_only}",
+                hint="let the program compute the state from its events instead: savepoints "
+                "bootstrap QUERY",
                 operator_id=one.operator_id,
             )
     encoding = program.conf.get(ENCODING_KEY, UNSAFE_ROW)
     if encoding != UNSAFE_ROW:
         raise IncompatibleError(
-            f"the state is encoded as {encoding}, and only {UNSAFE_ROW} can be written",
-            hint=f"leave out {ENCODING_KEY}, or use savepoints bootstrap QUERY",
+            f"the state is encoded as {encoding}, but rows can be written only as {UNSAFE_ROW}",
+            hint=f"remove {ENCODING_KEY} from [spark.conf], or let the program compute the "
+            "state: savepoints bootstrap QUERY",
         )
 
 
@@ -266,9 +267,9 @@ def _watermark(query: str, empty: EmptyRun, watermark: datetime | None) -> int:
         raise UsageError(f"{query} has no watermark", hint="omit --watermark", query=query)
     if watermark is None and empty.delays_ms:
         raise UsageError(
-            f"{query} has a watermark, and rows of state do not say where it is",
-            hint="--watermark TIME: the newest event time up to which the rows were computed, less "
-            "the delay of withWatermark",
+            f"{query} has a watermark, but rows of state do not say where it stands",
+            hint="pass it with --watermark TIME: the newest event time that went into the "
+            "rows, less the delay of withWatermark",
             query=query,
         )
     return _EPOCH_MS if watermark is None else int(watermark.timestamp() * _MILLISECONDS)

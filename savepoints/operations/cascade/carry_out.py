@@ -107,7 +107,7 @@ def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Non
     if followed is not None and followed.state != "undone":
         raise UnfinishedOperationError(
             f"the merge {followed.id} has already corrected {plan.follows.table}, so "
-            f"{plan.query}, which reads it, has to be corrected, too",
+            f"{plan.query}, which reads that table, must be corrected too",
             hint=f"finish this operation: savepoints operations resume {plan.operation_id}",
             operation=plan.operation_id,
         )
@@ -132,10 +132,10 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
     if followed is None or followed.state != "finished":
         state = "was never begun" if followed is None else f"is {followed.state}"
         raise UnfinishedOperationError(
-            f"the cascade {plan.operation_id} of {plan.query} follows the merge "
+            f"the correction {plan.operation_id} of {plan.query} belongs to the merge "
             f"{plan.follows.operation_id} of {plan.follows.query}, which {state}",
-            hint=f"repeat the whole merge: {plan.command}; or undo this one: savepoints "
-            f"operations undo {plan.operation_id}",
+            hint=f"run the whole merge again: {plan.command}; or undo only this correction: "
+            f"savepoints operations undo {plan.operation_id}",
             query=plan.query,
             operation=plan.operation_id,
         )
@@ -143,8 +143,8 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
     if not batch_version.has_batch(follows.table, follows.app_id, follows.batch_id):
         raise UnfinishedOperationError(
             f"{follows.table}, which {plan.query} reads, is not corrected yet",
-            hint=f"run the whole merge: {plan.command}; or first finish the cascade of the "
-            "query that writes the table: savepoints operations list",
+            hint=f"run the whole merge again: {plan.command}; or first finish the operation on "
+            "the query that writes the table: savepoints operations list",
             query=plan.query,
             operation=plan.operation_id,
         )

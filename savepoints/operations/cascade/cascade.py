@@ -185,16 +185,15 @@ def prepare(
         if request.batch is None:
             raise IncompatibleError(
                 f"--dropped cannot be combined with --downstream {downstream}: events that "
-                "were dropped as late are merged into this query only",
-                hint="merge them into this query only, which leaves the queries that read "
-                f"its tables uncorrected: savepoints merge {request.query} --dropped "
-                "--downstream none",
+                "Spark dropped as late can be merged only into this query",
+                hint="use --downstream none, which leaves the queries that read its tables "
+                f"uncorrected: savepoints merge {request.query} --dropped --downstream none",
                 query=request.query,
             )
         if request.policy != "exact":
             raise IncompatibleError(
                 f"--policy {request.policy} cannot be combined with --downstream: only an "
-                "exact merge determines which rows of the tables change",
+                "exact merge knows which rows of the tables change",
                 hint="omit --policy, or merge into this query only: --downstream none",
                 query=request.query,
             )

@@ -146,11 +146,12 @@ def _refuse_readers(store: Store, asked: MergeRequest) -> None:
     """Refuse a query whose tables others read: nobody would see the warning of the plan."""
     if names := readers.names(store, asked.query):
         raise IncompatibleError(
-            f"what {asked.query} dropped is not merged on a schedule, because {', '.join(names)} "
-            "would not receive the correction of its tables",
-            hint="merge it by hand, which leaves them uncorrected: "
-            f"{asked.command.removesuffix(' --yes')} --downstream none; to stop the schedule, set "
-            '[merge] dropped = "never"',
+            f"the scheduled merge of the events that Spark dropped from {asked.query} was "
+            f"refused, because {', '.join(names)} would not receive the correction of its "
+            "tables",
+            hint="merge by hand, which leaves these queries uncorrected: "
+            f"{asked.command.removesuffix(' --yes')} --downstream none; or stop the schedule: "
+            'set [merge] dropped = "never"',
             query=asked.query,
             readers=list(names),
         )

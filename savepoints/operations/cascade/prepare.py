@@ -194,8 +194,9 @@ def _require_read(reader: Reader, live: Generation, version: int) -> None:
     )
     if unread or now.begun is not None or stands.in_snapshot:
         raise NotAlignedError(
-            f"{reader.query} has not read {reader.table} up to version {version}",
-            hint=f"nothing was changed; run it first: savepoints run {reader.query} --until latest",
+            f"{reader.query} has not read {reader.table} up to version {version}; nothing was "
+            "changed",
+            hint=f"run it first: savepoints run {reader.query} --until latest",
             query=reader.query,
         )
 
@@ -278,11 +279,12 @@ def _prove(
             )
     if differing:
         raise CheckFailedError(
-            f"{reader.query} cannot apply the correction exactly: replaying what it has "
-            f"read from {reader.table} does not reproduce {' and '.join(differing)}",
-            hint="nothing was changed; the program may depend on the order of arrival, on where "
-            "batches end, or on late rows; merge without it (--downstream none), then rebuild it "
-            "from its table",
+            f"{reader.query} cannot apply the correction exactly: replaying what it has read "
+            f"from {reader.table} does not reproduce {' and '.join(differing)}. Its program "
+            "may depend on the order of arrival, on where batches end, or on late rows. "
+            "Nothing was changed",
+            hint="merge with --downstream none, then rebuild this query from its table: "
+            f"savepoints reset {reader.query} --to-earliest --outputs truncate",
             query=reader.query,
             checks=differing,
         )

@@ -161,4 +161,4 @@ def _not_appended(query: str, readers: Sequence[Reader], settings: Settings) -> 
 
 
 def _cannot(why: str) -> IncompatibleError:
-    return IncompatibleError(why, hint="merge without it: --downstream none")
+    return IncompatibleError(why, hint="merge without this query: --downstream none")

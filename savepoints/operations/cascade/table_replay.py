@@ -38,7 +38,7 @@ def replay(
     last = batch_log.read_from_checkpoint(cut, files.cut.batch_id)
     if last is None:
         raise NoCommittedBatchError(
-            f"{cut} has no offsets of batch {files.cut.batch_id}",
+            f"the copy of the checkpoint in {cut} has no offsets of batch {files.cut.batch_id}",
             hint="run the command again",
             query=reader.query,
         )
