@@ -93,10 +93,10 @@ def find(store: Store, query: str) -> tuple[Reader, ...]:
     refused += _not_appended(query, readers, settings)
     if refused:
         raise IncompatibleError(
-            f"cannot apply the corrections exactly to the queries that read from {query}: "
-            + "; ".join(refused),
-            hint="nothing was changed; merge without them (--downstream none), then rebuild each "
-            "of them from its tables: docs/pipelines.md",
+            f"the corrections cannot be applied exactly to the queries that read from {query}, "
+            f"and nothing was changed: {'; '.join(refused)}",
+            hint="merge with --downstream none, then rebuild each of these queries from its "
+            "tables: savepoints reset QUERY --to-earliest --outputs truncate",
             query=query,
             reasons=refused,
         )

@@ -118,7 +118,7 @@ def plan(
     settings = bindings.complete(store)
     if len(set(queries)) < max(2, len(queries)):
         raise UsageError(
-            f"name two or more queries, each only once; got: {', '.join(queries) or 'none'}",
+            f"compare needs two or more different queries, but got: {', '.join(queries) or 'none'}",
             hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
         )
     for query in queries:
@@ -262,9 +262,9 @@ class _Compare:
             )
         if not ran.caught_up:
             raise SavepointsError(
-                f"the comparison was stopped: {compared.query} has {ran.remaining_records} "
-                "records left to read",
-                hint="run the comparison again; it continues from where the queries are",
+                f"the comparison was stopped while {compared.query} had "
+                f"{ran.remaining_records} records left to read",
+                hint="run the command again: it continues where each query stopped",
                 query=compared.query,
             )
         return RunCost.of(ran)
@@ -295,7 +295,8 @@ class _Compare:
         if taken is None:
             raise NoCommittedBatchError(
                 f"{compared.query} has not committed a batch, so there is nothing to compare",
-                hint="the topics are empty up to that point; choose a later end",
+                hint="choose a later end with --until, because the topics have no records "
+                "before this one",
                 query=compared.query,
             )
         return taken.id

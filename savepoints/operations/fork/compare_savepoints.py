@@ -136,7 +136,7 @@ def metric_differences(
 def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
     if len({one.query for one in savepoints}) < max(2, len(savepoints)):
         raise UsageError(
-            "compare requires savepoints of at least two different queries, but got savepoints "
+            "compare needs savepoints of two or more different queries, but got savepoints "
             f"of: {', '.join(one.query for one in savepoints)}",
             hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
         )
@@ -144,8 +144,9 @@ def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
     for other in savepoints[1:]:
         if _position(first) != _position(other):
             raise NotAlignedError(
-                f"{first.query} is at {'; '.join(map(str, first.cut.offsets))} in {first.id}, and "
-                f"{other.query} is at {'; '.join(map(str, other.cut.offsets))} in {other.id}",
+                f"savepoints of different offsets cannot be compared: {first.query} is at "
+                f"{'; '.join(map(str, first.cut.offsets))} in {first.id}, and {other.query} is "
+                f"at {'; '.join(map(str, other.cut.offsets))} in {other.id}",
                 hint=f"run both to the same end point: savepoints compare {first.query} "
                 f"{other.query}",
                 savepoints=[first.id, other.id],
@@ -206,7 +207,9 @@ class _Compared:
         if unknown := sorted(self.given_keys.keys() - keys.keys()):
             raise UsageError(
                 f"{first.query} has no output {unknown[0]!r}",
-                hint=f"its outputs: {', '.join(keys)}" if keys else "it has no outputs: omit --key",
+                hint=f"name one of its outputs: {', '.join(keys)}"
+                if keys
+                else "omit --key, because the query has no outputs",
             )
         return {**keys, **self.given_keys}
 

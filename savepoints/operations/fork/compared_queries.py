@@ -108,9 +108,10 @@ def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuer
     application = apps.load_for(query, bound)
     if tables := ", ".join(application.table_inputs):
         raise UsageError(
-            f"compare runs queries to equal Kafka offsets, but {query} reads a table: {tables}",
-            hint="use a fork made for this: savepoints pipeline fork QUERY SAVEPOINT NAME, then "
-            "savepoints pipeline compare QUERY NAME",
+            f"compare works only for queries that read from Kafka, but {query} reads a table: "
+            f"{tables}",
+            hint="fork the query as part of its pipeline (savepoints pipeline fork QUERY "
+            "SAVEPOINT NAME), then: savepoints pipeline compare QUERY NAME",
             query=query,
         )
     return ComparedQuery(
@@ -124,10 +125,10 @@ def topics_of(queries: Sequence[ComparedQuery]) -> list[str]:
     for other in queries[1:]:
         if other.topics != first.topics:
             raise UsageError(
-                f"{first.query} reads {', '.join(first.topics)} and {other.query} reads "
-                f"{', '.join(other.topics)}",
-                hint="compare queries that read the same topics; see [queries.NAME.topics] in the "
-                "settings",
+                f"{first.query} reads topic {', '.join(first.topics)}, but {other.query} reads "
+                f"topic {', '.join(other.topics)}",
+                hint="compare queries that read the same topics, or correct "
+                "[queries.NAME.topics] in the settings",
             )
     return list(first.topics)
 

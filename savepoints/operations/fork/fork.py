@@ -131,7 +131,7 @@ def refuse_taken(plan: ForkPlan, store: Store) -> None:
     """Refuse a name that was taken since the plan."""
     if store.generations.all(plan.query):
         raise TargetExistsError(
-            f"the query {plan.query} was created after the plan was made",
+            f"a query named {plan.query} was created after the plan was made",
             hint="choose another name for the fork",
             query=plan.query,
         )

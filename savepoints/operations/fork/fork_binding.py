@@ -72,8 +72,8 @@ def bind_fork(
     )
     if table is not None and table.app_name not in {bound.app_name, program.name}:
         raise UsageError(
-            f"{program.reference} is the application {program.name!r}, and [queries.{name}] "
-            "does not allow it to run under another name",
+            f"{program.reference} is the application {program.name!r}, which [queries.{name}] "
+            "does not allow to run under another name",
             hint=f'set app_name = "{program.name}" in [queries.{name}]',
             query=name,
         )
@@ -86,8 +86,9 @@ def _program(
 ) -> _Program:
     if reference is None:
         raise UsageError(
-            f"which program the fork {name} runs is unknown: {saved.query} is not in the settings",
-            hint="name the program: --app module:attr",
+            f"the program of the fork {name} is unknown, because {saved.query} is not in the "
+            "settings",
+            hint="name the program with --app MODULE:ATTR",
             query=name,
         )
     if origin is not None and reference == origin.app and origin.app_name is None:
@@ -111,7 +112,7 @@ def _tables(
         raise UsageError(
             f"{program.reference} has no output {unknown[0]!r}"
             + (f", only {', '.join(program.outputs)}" if program.outputs else ""),
-            hint="remove this output, or correct its name",
+            hint="omit this --table, or correct the name of the output in it",
             query=name,
         )
     if table is not None:
@@ -135,8 +136,8 @@ def _require(name: str, outputs: Iterable[str], tables: Mapping[str, str]) -> No
         if one not in tables:
             raise UsageError(
                 f"the output {one} of the fork {name} has no table",
-                hint=f"set one: --table {one}=s3://bucket/path, or in [queries.{name}.outputs] if "
-                "the settings define this query",
+                hint=f"name one with --table {one}=s3://bucket/path, or in "
+                f"[queries.{name}.outputs] if the settings define this query",
                 query=name,
                 output=one,
             )
@@ -169,9 +170,8 @@ def _refuse_contradictions(
     for option, given, there in pairs:
         if given is not None and given != there:
             raise UsageError(
-                f"{option} {given} contradicts [queries.{name}] in the settings, which says "
-                f"{there}",
-                hint="omit the option, or change the settings, which take precedence",
+                f"{option} {given} contradicts [queries.{name}] in the settings, which has {there}",
+                hint=f"omit the option, or change [queries.{name}]",
                 query=name,
             )
 

@@ -125,7 +125,7 @@ def plan_all(
     if not names or len(set(names)) < len(names):
         raise UsageError(
             f"each fork needs a different name, but got: {', '.join(names) or 'none'}",
-            hint="savepoints fork SAVEPOINT variant_a variant_b",
+            hint="pass different names, for example: savepoints fork SAVEPOINT variant_a variant_b",
         )
     # One savepoint for all of them, also when a new one is taken meanwhile.
     found = store.catalog.find(savepoint, query=query)
@@ -279,8 +279,8 @@ def refuse_known(store: Store, name: str) -> None:
     first = min(generations, key=lambda one: one.generation)
     what = f"begun by {first.begun_by}" + (f" from {first.begun_from}" if first.begun_from else "")
     raise TargetExistsError(
-        f"the store already has a query {name}, {what}",
-        hint="choose another name for the fork; list existing names: savepoints lineage",
+        f"the store already has a query named {name}, {what}",
+        hint="choose another name for the fork; to see the names in use: savepoints lineage",
         query=name,
     )
 
@@ -348,8 +348,9 @@ def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
     for query, bound in settings.queries.items():
         if query != name and uri in map(str, map(Location.of, bound.outputs.values())):
             raise TargetExistsError(
-                f"{uri} is an output of {query}, and two queries must not write to the same table",
-                hint=f"give {name} its own table: --table NAME=URI",
+                f"{uri} is already an output of {query}, and two queries must not write to the "
+                "same table",
+                hint=f"name another table for {name}: --table NAME=URI",
                 uri=uri,
             )
 
@@ -368,8 +369,8 @@ def refuse_overlaps(places: Sequence[tuple[str, str]]) -> None:
     for (one, first), (other, second) in combinations(places, 2):
         if _within(first, second) or _within(second, first):
             raise TargetExistsError(
-                f"{one} and {other} would share a location: {first} and {second}",
-                hint="give each its own location: --table NAME=URI, --checkpoints URI",
+                f"{one} and {other} would overlap: {first} and {second}",
+                hint="choose separate locations with --table NAME=URI and --checkpoints URI",
             )
 
 

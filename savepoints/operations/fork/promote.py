@@ -237,7 +237,7 @@ class _Promotion:
         refuse_failed(
             found,
             f"{self.plan.fork} cannot take over from {self.plan.query}",
-            hint=f"compare the two: savepoints compare {self.plan.query} {self.plan.fork} "
+            hint=f"see how they differ: savepoints compare {self.plan.query} {self.plan.fork} "
             "--until latest",
             query=self.plan.query,
         )
@@ -271,9 +271,10 @@ def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
     """Return the further offset of each partition; both read the same topics."""
     if one.keys() != other.keys():
         raise UsageError(
-            f"the fork and the live query read different topics ({', '.join(sorted(one))} "
-            f"and {', '.join(sorted(other))}), so they cannot be run to the same offsets",
-            hint="fork again with the topics of the live query",
+            f"the fork and the live query read different topics ({', '.join(sorted(one))} and "
+            f"{', '.join(sorted(other))}), so they cannot stop at the same offsets",
+            hint="create a fork that reads the topics of the live query: savepoints fork "
+            "SAVEPOINT NAME",
         )
     return {
         topic: {

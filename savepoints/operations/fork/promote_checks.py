@@ -143,7 +143,7 @@ def _of_rows(
     for name in names:
         new, old = int(rows[name] or 0), int(rows[f"{_LIVE}{name}"] or 0)
         share = abs(new - old) / old if old else 0.0
-        found = f"{new} rows, the live query has {old}"
+        found = f"the fork has {new} rows, the live query {old}"
         if wanted.rows is not None:
             found += f"; a difference of {share:.4f}, at most {wanted.rows:g} allowed"
         is_lost = old > 0 and new == 0

@@ -88,7 +88,10 @@ def plan(
         completed.bound(one, "it cannot be stopped at exact offsets") for one in (origin, fork)
     )
     if fork == origin:
-        raise UsageError(f"{fork} cannot take over from itself", hint="choose one of its forks")
+        raise UsageError(
+            f"{fork} is the live query itself and cannot take over from itself",
+            hint="name one of its forks; to see them: savepoints lineage",
+        )
     _refuse_done(store, fork, origin)
     _refuse_unmerged(store, fork, origin)
     promote_steps.require_possible(store, origin, fork, settings=completed, hand_over=hand_over)
@@ -115,9 +118,9 @@ def _origin(store: Store, fork: str) -> str:
     if not generations or generations[0].begun_from is None:
         store.generations.current(fork)
         raise UsageError(
-            f"{fork} was not created by `fork`, so the query that it should take over from "
-            "is unknown",
-            hint=f"specify that query: savepoints promote {fork} --into QUERY",
+            f"{fork} was not created by `savepoints fork`, so the query that it would take "
+            "over from is unknown",
+            hint=f"name that query: savepoints promote {fork} --into QUERY",
             query=fork,
         )
     return store.catalog.find(generations[0].begun_from).query
@@ -132,10 +135,10 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
     batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())
     if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
         raise UsageError(
-            f"{fork} took over from {live} at {rfc3339(now.begun_at)} and has not committed "
-            "a batch since",
-            hint=f"to continue: savepoints run {live}, or savepoints resume {live}; or undo the "
-            f"promotion: savepoints undo {live}",
+            f"{fork} already took over from {live} at {rfc3339(now.begun_at)} and has not "
+            "committed a batch since",
+            hint=f"start the live query: savepoints run {live} (or savepoints resume {live} if "
+            f"it is paused); or undo the promotion: savepoints undo {live}",
             query=live,
         )
 
@@ -155,7 +158,7 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
         if merge_ledger.find_same_batch(there, one.input, one.content_hash) is None:
             raise NotAlignedError(
                 f"{one.rows} late events of {one.batch} were merged into {live} but not into "
-                f"{fork}: they would be lost",
+                f"{fork}, and a promotion would lose them",
                 hint=f"merge them into the fork: savepoints merge {fork} {_again(one)}; "
                 f"or fork {live} again",
                 query=fork,

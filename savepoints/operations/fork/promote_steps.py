@@ -67,7 +67,8 @@ def require_possible(
     mine, other = settings.queries[live], settings.queries[fork]
     if other.outputs.keys() != mine.outputs.keys():
         raise UsageError(
-            f"{fork} writes {_listed(other.outputs)}, but {live} writes {_listed(mine.outputs)}",
+            f"{fork} writes the outputs {_listed(other.outputs)}, but {live} writes the "
+            f"outputs {_listed(mine.outputs)}",
             hint="give the outputs of both queries the same names in the settings",
             query=live,
         )
@@ -76,9 +77,10 @@ def require_possible(
     if hand_over == "point" and known is not None and known.clone_of:
         name, one = next(iter(known.clone_of.items()))
         raise IncompatibleError(
-            f"{other.outputs.get(name)} is a shallow clone of {one.uri}, whose files would no "
-            "longer be protected once readers have switched",
-            hint="promote with --outputs replace, or fork again with --outputs copy",
+            f"{other.outputs.get(name)} is a shallow clone of {one.uri}: once readers have "
+            "switched to it, VACUUM on the original would delete its files",
+            hint="promote with --outputs replace, or fork again with: savepoints fork … "
+            "--outputs copy",
             query=fork,
         )
     for name, uri in other.outputs.items():

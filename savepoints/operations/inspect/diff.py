@@ -212,7 +212,8 @@ def diff(
     if operator is not None and not (operators.before or operators.after):
         raise UsageError(
             f"neither {pair.before.id} nor {pair.after.id} has an operator {operator}",
-            hint=f"omit --operator, or list the operators: savepoints show {pair.after.id}",
+            hint="omit --operator, or see which operators there are: savepoints show "
+            f"{pair.after.id}",
         )
     found = ValueChange(*(read_state.variables(store, one) for one in (pair.before, pair.after)))
     same, unknown = [], set()

@@ -200,8 +200,8 @@ class _Drill:
                 (self.scratch / _PLANNED).copy_from(live, path, path)
             except FileNotFoundError:
                 raise NoCommittedBatchError(
-                    f"{live} no longer has the offsets of batch {batch}, so the drill cannot "
-                    f"repeat the batches since {self.savepoint.cut.batch_id}",
+                    f"the checkpoint of {live} no longer has the offsets of batch {batch}, so "
+                    f"the drill cannot repeat the batches after {self.savepoint.cut.batch_id}",
                     hint="use a newer savepoint, or raise spark.sql.streaming.minBatchesToRetain",
                     checkpoint=str(live),
                     batch_id=batch,

@@ -165,7 +165,7 @@ def _begin(
         if not committed:
             raise NoCommittedBatchError(
                 f"{query} has not finished a batch yet, so its starting position is unknown",
-                hint=f"savepoints run {query}",
+                hint=f"run it first: savepoints run {query}",
                 query=query,
             )
         path = f"offsets/{committed[-1]}"
@@ -173,9 +173,9 @@ def _begin(
         known, ids = (None, committed[-1]), {}
     if not begin:
         raise UsageError(
-            f"{query} does not read from Kafka; how much is left to read is known only for "
-            "Kafka sources",
-            hint=f"show its position: savepoints show latest --query {query}",
+            f"{query} does not read from Kafka, and only for Kafka is it known how much is "
+            "left to read",
+            hint=f"show its position instead: savepoints show latest --query {query}",
             query=query,
         )
     return begin, *known, ids

@@ -115,14 +115,14 @@ def choose(
     if not found and unreadable:
         raise UsageError(
             f"the state of savepoint {savepoint.id} cannot be read: {unreadable[0].native_only}",
-            hint="the native form is complete and can be restored: savepoints restore "
+            hint="restore the native form, which is complete: savepoints restore "
             f"{savepoint.id} --to s3://bucket/path",
             savepoint=savepoint.id,
         )
     if not found:
         raise UsageError(
-            f"the query of savepoint {savepoint.id} has no state",
-            hint="the savepoint holds only offsets and outputs: savepoints show",
+            f"savepoint {savepoint.id} has no state, only offsets and outputs",
+            hint=f"show these: savepoints show {savepoint.id}",
             savepoint=savepoint.id,
         )
     listed = fitting or [one for one in found if one.kind != "store" or state_store is not None]
@@ -196,7 +196,7 @@ def _whole(savepoint: Savepoint) -> Iterator[None]:
     except FileNotFoundError as gone:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {gone} is missing",
-            hint=f"list all damaged files: savepoints verify {savepoint.id}; choose another: "
-            "savepoints list",
+            hint="choose another savepoint (savepoints list), or list all damaged files: "
+            f"savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
         ) from None

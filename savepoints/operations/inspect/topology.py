@@ -163,8 +163,9 @@ def topology(store: Store, query: str | None = None, checkpoint: str | None = No
         return _of_generation(store, store.generations.current(query))
     if checkpoint is None or query is not None:
         raise UsageError(
-            "name either a query of the store or a checkpoint",
-            hint="savepoints topology QUERY, or savepoints topology --checkpoint URI",
+            "exactly one of a query and a checkpoint is required",
+            hint="name a query (savepoints topology QUERY) or a checkpoint: savepoints "
+            "topology --checkpoint URI",
         )
     generation = store.generations.of_checkpoint(Location.of(checkpoint))
     if generation is None:
@@ -188,8 +189,9 @@ def _of_generation(store: Store, generation: Generation) -> Topology:
         )
     except CheckpointNotFoundError as error:
         error.hint = (
-            f"if generation {number} of {query} has not run yet: savepoints run {query}; if its "
-            f"checkpoint is lost: savepoints run {query} --recover"
+            f"run it if generation {number} of {query} has not run yet: savepoints run "
+            f"{query}; or recover it if the checkpoint was lost: savepoints run {query} "
+            "--recover"
         )
         raise
 

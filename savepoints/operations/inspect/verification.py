@@ -139,9 +139,10 @@ def compare_rows(store: Store, savepoint: Savepoint) -> tuple[int, list[Finding]
         counts = canonical.row_counts(store.root, savepoint.id)
     except (DeltaError, OSError) as error:
         raise SavepointsError(
-            f"{canonical.table(store.root, savepoint.id)}: {str(error)[:500]}",
-            hint="the log of the table is complete, so this may be temporary: run the "
-            "command again",
+            f"the rows in {canonical.table(store.root, savepoint.id)} could not be counted: "
+            f"{str(error)[:500]}",
+            hint="run the command again: the log of the table is complete, so the error may "
+            "be temporary",
             savepoint=savepoint.id,
         ) from None
     findings = [
@@ -210,8 +211,8 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
         if any(pattern in text for pattern in damage_patterns.ELSEWHERE):
             raise SavepointsError(
                 f"{what} of {savepoint.id} could not be read: {text[:300]}",
-                hint="this does not mean that the savepoint is damaged: fix the cause and run the "
-                "command again",
+                hint="fix the cause and run the command again; the savepoint itself may be "
+                "undamaged",
                 savepoint=savepoint.id,
             ) from error
         findings.append(_unreadable(what, f"Spark cannot read it: {text}", savepoint))

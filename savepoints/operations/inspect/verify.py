@@ -140,7 +140,7 @@ def verify(
         reports = checking.run([savepoint])
         if not reports.reports:
             raise SavepointNotFoundError(
-                f"savepoint {savepoint.id} has since been removed",
+                f"savepoint {savepoint.id} was removed while it was being verified",
                 hint="list the savepoints: savepoints list",
                 savepoint=savepoint.id,
             )
@@ -181,7 +181,7 @@ def _subset(share: str | None, depth: Depth) -> ReadSubset | None:
     """Return of which files to read which share, None for none."""
     if share is not None and depth != "checksums":
         raise UsageError(
-            f"the depth {depth} needs all files, not just a fraction of them",
+            f"--{depth} cannot be combined with --read-data, which reads only some of the files",
             hint="use --checksums with --read-data, or omit --read-data",
         )
     return None if depth == "structure" else ReadSubset.parse(share) if share else ALL

@@ -202,7 +202,7 @@ def _copy_files(
             target.delete([path])
             _require_whole(source, file)
             raise VerificationError(
-                f"{target}/{path} differs from {source} after the copy",
+                f"{target}/{path} differs from {source} after it was copied",
                 hint="run the command again",
                 file=path,
             )
@@ -222,7 +222,7 @@ def _require_whole(source: Location, file: StoredFile) -> None:
 
 def _damaged(source: Location, file: StoredFile, problem: str) -> VerificationError:
     return VerificationError(
-        f"{source}/{file.stored_at} {problem}: the savepoint is damaged and was not copied",
+        f"the savepoint is damaged and was not copied: {source}/{file.stored_at} {problem}",
         hint="copy another savepoint: savepoints list",
         files=[file.stored_at],
     )
@@ -274,8 +274,8 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
         return
     raise TargetExistsError(
         f"{target.root} has a savepoint {savepoint.id} with different content",
-        hint=f"nothing is overwritten; compare them: savepoints show {savepoint.id} --store "
-        f"{target.root}. If one has been exported since, export the other as well",
+        hint=f"compare the two: savepoints show {savepoint.id} --store {target.root}; if one "
+        f"of them was exported since, export the other: savepoints export {savepoint.id}",
         savepoint=savepoint.id,
         target=str(target.root),
     )
@@ -285,8 +285,8 @@ def _refuse_nested(source: Location, target: Location) -> None:
     one, other = f"{source}/", f"{target}/"
     if one.startswith(other) or other.startswith(one):
         raise UsageError(
-            f"one of {target} and {source} contains the other",
-            hint="use the root of a different store",
+            f"one of the stores {target} and {source} is inside the other",
+            hint="copy to a store elsewhere",
         )
 
 

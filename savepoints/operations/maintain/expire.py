@@ -139,9 +139,9 @@ def plan(
     if query is not None and query not in queries:
         raise QueryNotFoundError(
             f"the store {store.root} has no savepoints of the query {query!r}",
-            hint=f"queries with savepoints: {', '.join(queries)}"
+            hint=f"name one that has savepoints: {', '.join(queries)}"
             if queries
-            else "no query has savepoints yet: savepoints create QUERY",
+            else "take the first savepoint of the store: savepoints create QUERY",
             query=query,
             known=queries,
         )
@@ -152,8 +152,8 @@ def plan(
     if all(one.is_empty for one in (general, *policies.values())):
         raise UsageError(
             "no retention rule was given, so nothing is removed",
-            hint="pass one, for example: savepoints expire --keep-last 10 --keep-daily 7, or set "
-            "[retention] in the settings",
+            hint="pass a rule, for example: savepoints expire --keep-last 10 --keep-daily 7, "
+            "or set [retention] in the settings",
         )
     mine = [one for one in rows if one.query in policies]
     # Of all queries: one that is not asked about keeps its part of a group, and so the whole of it.

@@ -124,8 +124,8 @@ def find(store: Store, grace: timedelta) -> FoundOrphans:
     ]
     if with_manifest and not search.rows:
         raise VerificationError(
-            f"the catalog of {store.root} has no rows, but {len(with_manifest)} savepoints have "
-            f"manifests, for example {min(with_manifest)}",
+            f"the catalog of {store.root} is empty, but the store has the manifests of "
+            f"{len(with_manifest)} savepoints, for example {min(with_manifest)}",
             hint="rebuild the catalog first: savepoints check --rebuild-catalog",
             savepoints=len(with_manifest),
         )

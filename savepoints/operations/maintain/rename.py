@@ -58,8 +58,8 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
     journal.refuse_unfinished(store.root, query)
     if store.generations.all(to):
         raise TargetExistsError(
-            f"the store {store.root} already has a query {to}",
-            hint="choose another name; list existing names: savepoints list",
+            f"the store {store.root} already has a query named {to}",
+            hint="choose another name; to see the names in use: savepoints lineage",
             query=to,
         )
     _refuse_managed(store, query)
@@ -100,8 +100,8 @@ def execute(plan: RenamePlan, store: Store) -> None:
             leases.enter_context(lease.hold(store.root, name, "rename"))
         if store.generations.all(plan.to):
             raise TargetExistsError(
-                f"the store {store.root} now has a query {plan.to}",
-                hint="choose another name; list existing names: savepoints list",
+                f"the store {store.root} has had a query named {plan.to} since the plan was made",
+                hint="choose another name; to see the names in use: savepoints lineage",
                 query=plan.to,
             )
         # Savepoints first: as long as the generations have the old name, the verb can be repeated.
@@ -129,7 +129,7 @@ def _refuse_managed(store: Store, query: str) -> None:
         if holds:
             raise UsageError(
                 f"{query} cannot be renamed: {reason}",
-                hint="fork the query under another name instead: savepoints fork latest --query "
-                f"{query} --name NEW",
+                hint="fork it under another name instead: savepoints fork latest NEW --query "
+                f"{query}",
                 query=query,
             )

@@ -64,7 +64,7 @@ def plan(
     store = store.snapshot()
     if not (add or remove) and description is None and pinned is None:
         raise UsageError(
-            "nothing to change",
+            "neither a tag nor another change was given",
             hint="pass tags, --remove TAG, --description TEXT, --pin or --unpin",
         )
     for tag in add:
@@ -75,9 +75,9 @@ def plan(
     if missing:
         raise UsageError(
             f"{savepoint.id} has no tag {missing[0]!r}",
-            hint=f"its tags: {', '.join(savepoint.tags)}"
+            hint=f"name one of its tags: {', '.join(savepoint.tags)}"
             if savepoint.tags
-            else "this savepoint has no tags",
+            else "omit --remove, because this savepoint has no tags",
             savepoint=savepoint.id,
             tags=list(savepoint.tags),
         )
@@ -151,7 +151,7 @@ def require_free(holders: dict[str, str], query: str) -> None:
     for tag, holder in holders.items():
         raise TargetExistsError(
             f"savepoint {holder} of {query} already has the tag {tag!r}",
-            hint=f"choose another tag, or move it: savepoints tag NAME {tag} --move",
+            hint=f"choose another tag, or move this one: savepoints tag NAME {tag} --move",
             tag=tag,
             savepoint=holder,
         )

@@ -80,9 +80,10 @@ class Affected:
         same = arrived.join(self.late, "event_id", "left_semi").select("event_id").first()
         if same is not None:
             raise NotAlignedError(
-                f"the event {same['event_id']} of the batch arrived in "
-                f"{self.live.inputs.topic(self.input)} during the merge and would be counted twice",
-                hint="nothing was changed; run the merge again: it will skip the event",
+                f"the event {same['event_id']} of the batch also arrived in topic "
+                f"{self.live.inputs.topic(self.input)} during the merge and would be counted "
+                "twice; nothing was changed",
+                hint="run the merge again: it will skip this event",
                 query=self.live.name,
             )
 
@@ -166,7 +167,7 @@ def _require_removable(live: LiveQuery, given: DataFrame, known: DataFrame) -> N
         raise LateBatchError(
             f"the batch removes or replaces {len(found)} events that {live.name} has never seen "
             f"for these entities, for example {min(found)}",
-            hint="correct the batch: remove these events, or use op insert; to move an event to "
+            hint="remove these events from the batch or use op insert; to move an event to "
             "another entity, remove it from one and insert it for the other",
             query=live.name,
             events=found[:_SHOWN],

@@ -82,8 +82,8 @@ def carry_out(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appen
 def refuse_undo(plan: AppendingPlan) -> NoReturn:
     """Refuse to take back what the topic may have already, and say how to finish it."""
     raise UsageError(
-        f"some of the events may already be in {plan.topic}, and nothing can be removed from a "
-        "topic",
+        f"some of the events may already be in topic {plan.topic}, from which nothing can be "
+        "removed",
         hint=f"finish the merge: savepoints operations resume {plan.operation_id}",
         operation=plan.operation_id,
     )
@@ -97,7 +97,7 @@ def _journal(plan: AppendingPlan, store: Store) -> Journal:
         return Journal(store.root, begun)
     if plan.resumed:
         raise UnfinishedOperationError(
-            f"{plan.operation_id} was finished by another process in the meantime",
+            f"{plan.operation_id} has since been finished by another process",
             hint="see the result: savepoints operations list",
             operation=plan.operation_id,
         )

@@ -140,9 +140,9 @@ def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest
         return
     after = known.get(lost[-1] + 2)
     hint = (
-        f"limit this to later batches: --since {rfc3339(moment_of(after.timestamp_ms))}"
+        f"list or merge only later batches: --since {rfc3339(moment_of(after.timestamp_ms))}"
         if after is not None
-        else "try again after the query has run more batches: savepoints run records them"
+        else f"let savepoints run {live.name} record more batches, then try again"
     )
     why = f" ({live.reach.ends_with})" if live.reach.ends_with else ""
     raise IncompatibleError(

@@ -37,14 +37,14 @@ def required(app: App) -> MergeFunctions:
     if app.merge is None:
         raise IncompatibleError(
             f"the application {app.name} does not define how late events combine with its state",
-            hint="define functions: App(…, merge=MergeFunctions(states=…, rows=…)), see "
+            hint="define this in App(…, merge=MergeFunctions(states=…, rows=…)), as in "
             "docs/merging.md; or merge without --policy, which replays the events",
             query=app.name,
         )
     if lacking := [name for name in app.outputs if name not in app.merge.rows]:
         raise IncompatibleError(
             f"the application {app.name} does not define how rows of {lacking[0]} combine",
-            hint="add this output to MergeFunctions(rows=…), see docs/merging.md",
+            hint="add this output to MergeFunctions(rows=…), as in docs/merging.md",
             query=app.name,
             outputs=lacking,
         )

@@ -122,8 +122,8 @@ class LiveQuery:
             raise IncompatibleError(
                 f"{entities} entities would have to be replayed from before a change that "
                 f"no event caused: {self.reach.ends_with}",
-                hint="merge only events that are newer than that change, or correct the state by "
-                f"hand: savepoints edit latest --query {self.name}",
+                hint="merge only events that are newer than that change, or correct the state "
+                f"by hand: savepoints edit latest --query {self.name}",
                 query=self.name,
                 entities=entities,
             )
@@ -137,16 +137,16 @@ def require_one_position(query: str, cut: CutFiles) -> None:
             for part, offset in parts.items():
                 if stands.setdefault((topic, part), offset) != offset:
                     raise IncompatibleError(
-                        f"two sources of {query} read {topic} and are at different offsets of "
-                        f"partition {part}, {stands[topic, part]} and {offset}",
-                        hint=f"run it to the end of the topic first: savepoints run {query} "
-                        "--until latest",
+                        f"two sources of {query} read topic {topic} but are at different "
+                        f"offsets of partition {part}: {stands[topic, part]} and {offset}",
+                        hint="run the query to the end of the topic first: savepoints run "
+                        f"{query} --until latest",
                         query=query,
                     )
     if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
         raise IncompatibleError(
-            f"the watermark of {query} follows the most advanced input ({_WATERMARK_POLICY}), so "
-            "late events of the other input could be dropped",
-            hint="set the policy to min, which merges require",
+            f"the watermark of {query} follows its most advanced input ({_WATERMARK_POLICY} is "
+            "not min), so late events of the other input could be dropped",
+            hint=f"set {_WATERMARK_POLICY} to min in [spark.conf]",
             query=query,
         )

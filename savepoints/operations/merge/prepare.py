@@ -119,8 +119,8 @@ def prepare(
     query = asked.query
     if asked.batch is None and asked.policy != "exact":
         raise UsageError(
-            "events that were dropped as late cannot be merged with --policy "
-            f"{asked.policy}, because the query has already read them",
+            f"--dropped cannot be combined with --policy {asked.policy}, because the query has "
+            "already read these events",
             hint="omit --policy",
             query=query,
         )
@@ -230,7 +230,7 @@ def _events(late: LateBatch, asked: MergeRequest, merge_id: str) -> DataFrame:
         return found
     if removed := found.where("op = 'remove'").count():
         raise UsageError(
-            f"{removed} events of the batch are removed or replaced, and {_ONLY_ADD[asked.policy]}",
+            f"the batch removes or replaces {removed} events, but {_ONLY_ADD[asked.policy]}",
             hint=f"omit --policy {asked.policy}",
             query=asked.query,
         )
@@ -293,9 +293,10 @@ def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
     """Return a merge that was interrupted, if it is the same one."""
     if _without_since(begun.command) != _without_since(command):
         raise UnfinishedOperationError(
-            f"the merge {begun.operation_id} of {begun.query} was interrupted: {begun.command}",
-            hint=f"finish the merge: savepoints operations resume {begun.operation_id}; or undo "
-            f"it: savepoints operations undo {begun.operation_id}",
+            f"the merge {begun.operation_id} of {begun.query} was interrupted (it was started "
+            f"with: {begun.command})",
+            hint=f"finish it: savepoints operations resume {begun.operation_id}; or undo it: "
+            f"savepoints operations undo {begun.operation_id}",
             operation=begun.operation_id,
         )
     return MergePlan(
@@ -351,8 +352,8 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
     ]
     if written:
         raise NotAlignedError(
-            f"batch {begun} of {live.query} was started but not finished, and {written[0]} "
-            "already has its rows",
+            f"batch {begun} of {live.query} was started but not finished, and its rows are "
+            f"already in {written[0]}",
             hint=f"finish the batch: savepoints run {live.query} --until latest",
             query=live.query,
             batch_id=begun,

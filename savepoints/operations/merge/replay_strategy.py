@@ -89,9 +89,10 @@ def refuse_unknown(
     """Refuse a replay batch by batch where not all batches are known."""
     if lost := _lost(assignment, known, files):
         raise IncompatibleError(
-            f"{assignment.live.name} cannot be replayed exactly: not in a few large "
-            f"batches, because {'; '.join(against)}; not batch by batch, because {lost}",
-            hint=f"nothing was changed; {ALTERNATIVES}",
+            f"{assignment.live.name} cannot be replayed exactly: in a few large batches, "
+            f"because {'; '.join(against)}; and batch by batch, because {lost}. Nothing was "
+            "changed",
+            hint=ALTERNATIVES,
             query=assignment.live.name,
             reasons=list(against),
         )
@@ -124,10 +125,11 @@ def replayed(
     since = range(assignment.first_batch, files.cut.batch_id + 1)
     if seen := _proved(replay, {one: known[one] for one in since}, settings):
         raise CheckFailedError(
-            f"cannot replay {assignment.live.name} exactly; both ways were tried. In a few large "
-            f"batches: {'; '.join(against)}. Batch by batch: {seen}",
-            hint="nothing was changed; the program may have changed since, or depend on the time "
-            f"of day, on the order of arrival, or on other tables; {ALTERNATIVES}",
+            f"{assignment.live.name} cannot be replayed exactly. In a few large batches: "
+            f"{'; '.join(against)}. Batch by batch: {seen}. The program may have changed since "
+            "then, or depend on the time of day, on the order of arrival, or on other tables. "
+            "Nothing was changed",
+            hint=ALTERNATIVES,
             query=assignment.live.name,
             checks=[*against, seen],
         )

@@ -81,8 +81,9 @@ class ShadowReplay(ABC):
         copied = batch_log.read(live.store.root, live.name, live.generation)
         if batch not in copied:
             raise NoCommittedBatchError(
-                f"{checkpoint} no longer has the offsets of batch {batch}, which the replay needs",
-                hint="run the merge again when there is less load, or raise "
+                f"the checkpoint {checkpoint} no longer has the offsets of batch {batch}, "
+                "which the replay needs",
+                hint="run the merge again when the query has less load, or raise "
                 "spark.sql.streaming.minBatchesToRetain",
                 checkpoint=str(checkpoint),
                 batch_id=batch,

@@ -209,10 +209,10 @@ def _make(
         counted, contents = found.write(canonical.table(store.root, plan.savepoint_id))
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
-            f"{counted.chosen} rows were chosen and {counted.changed} changed, but "
-            f"{plan.rows_chosen} and {plan.rows_changed} were planned, or the rows or values "
-            "differ: the change is not deterministic",
-            hint="nothing was changed; do not use rand() or now() in the expressions",
+            f"the change is not deterministic: {counted.chosen} rows were chosen and "
+            f"{counted.changed} changed instead of the planned {plan.rows_chosen} and "
+            f"{plan.rows_changed}, or other rows or values; nothing was changed",
+            hint="remove rand(), now() and the like from the expressions",
         )
     faults.reach("edit.rows")
     rows = canonical.stored_files(store.root, plan.savepoint_id)
@@ -273,7 +273,7 @@ def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[Sto
         if arrived != file.sha256:
             raise VerificationError(
                 f"{file.stored_at} is damaged: its SHA-256 is {arrived} instead of {file.sha256}",
-                hint="choose another savepoint to edit: savepoints list",
+                hint="edit another savepoint: savepoints list",
                 files=[file.stored_at],
             )
         return replace(file, stored_at=target)
@@ -295,16 +295,17 @@ def _require_change(change: StateEdit, reason: str) -> None:
     given = [bool(change.assignments), change.delete, change.function is not None]
     if sum(given) != 1:
         raise UsageError(
-            "choose what happens to the rows: either set values or remove them",
-            hint="--set 'count = count + 1', or --delete",
+            "exactly one of setting and removing rows is required",
+            hint="pass, for example, --set 'count = count + 1', or --delete",
         )
     if change.delete and change.where is None:
         raise UsageError(
-            "removing rows needs a condition", hint="to remove all of them: --where true"
+            "--delete needs a condition", hint="add --where SQL; to remove all rows: --where true"
         )
     if not reason.strip():
         raise UsageError(
-            "a reason is required", hint="pass one to be recorded: --reason 'ticket 4711'"
+            "a reason is required",
+            hint="pass the reason, which is stored with the savepoint: --reason 'ticket 4711'",
         )
 
 
@@ -312,7 +313,7 @@ def _require_editable(savepoint: Savepoint) -> None:
     if savepoint.state != "complete":
         raise VerificationError(
             f"savepoint {savepoint.id} is {savepoint.state}: {savepoint.state_reason}",
-            hint="choose another savepoint to edit: savepoints list",
+            hint="edit another savepoint: savepoints list",
             savepoint=savepoint.id,
         )
     if native := [one for one in savepoint.operators if one.native_only]:
@@ -320,7 +321,8 @@ def _require_editable(savepoint: Savepoint) -> None:
             f"the state of savepoint {savepoint.id} cannot be written as rows: operator "
             f"{native[0].operator_id} ({native[0].name}) has no canonical form, because "
             f"{native[0].native_only}",
-            hint="restore it unchanged: savepoints restore --format native",
+            hint=f"restore it unchanged instead: savepoints restore {savepoint.id} --format "
+            "native --to URI",
             savepoint=savepoint.id,
         )
 
@@ -337,7 +339,7 @@ def _require_rows(
         )
     if not change.delete and not counted.changed:
         raise NotFoundError(
-            f"{counted.chosen} rows match, but they already have these values",
+            f"all {counted.chosen} rows that match already have these values",
             hint=look,
             savepoint=savepoint.id,
         )

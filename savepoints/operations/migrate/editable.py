@@ -54,7 +54,7 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
     name = _DEFAULT if variable.kind == "rows" else str(variable.name)
     if name not in schemas:
         raise VerificationError(
-            f"savepoint {savepoint.id} is damaged: it has no schema for {variable}",
+            f"savepoint {savepoint.id} is damaged: the schema of {variable} is missing",
             hint=f"list all damaged files: savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
         )

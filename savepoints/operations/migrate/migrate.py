@@ -201,9 +201,9 @@ def _require_state(savepoint: Savepoint, compared: ProgramComparison) -> None:
     """Refuse to make state where there was none: Spark would write no store of no rows."""
     if compared.program.operators and not savepoint.operators:
         raise LayoutChangedError(
-            f"savepoint {savepoint.id} has no state, but {compared.program.reference} has",
-            hint="start the program with empty state at the savepoint's offsets: savepoints reset "
-            "QUERY --from-file OFFSETS",
+            f"savepoint {savepoint.id} has no state, but {compared.program.reference} keeps state",
+            hint="start the program with empty state at the offsets of the savepoint: "
+            "savepoints reset QUERY --from-file OFFSETS",
             savepoint=savepoint.id,
         )
 
@@ -232,7 +232,7 @@ def _require_possible(report: Upgrade, *, allow_dropped_state: bool) -> None:
     if report.dropped and not allow_dropped_state:
         raise LayoutChangedError(
             f"{report.app} has no place for {'; '.join(_lost(report))}",
-            hint="to drop that state, add --allow-dropped-state",
+            hint="add --allow-dropped-state to drop that state",
             savepoint=report.savepoint_id,
             dropped=[one.what for one in report.dropped],
         )

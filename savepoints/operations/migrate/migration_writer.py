@@ -167,8 +167,8 @@ def require_counts(report: Upgrade, counted: Mapping[int, int], merged: Mapping[
         expected = min(expected, merged.get(number, expected))
         if counted[number] != expected:
             raise NotAlignedError(
-                f"operator {number} ({one.name}) has {counted[number]} rows of state, but "
-                f"{expected} should have been written",
-                hint="run the command again; do not start the query from this directory",
+                f"operator {number} ({one.name}) has {counted[number]} rows of state in the "
+                f"new checkpoint, but it should have {expected}",
+                hint="run the command again; do not start the query from this checkpoint",
                 operator_id=number,
             )

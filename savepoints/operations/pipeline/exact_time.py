@@ -35,8 +35,8 @@ def moment_of(point: str) -> datetime:
     """
     if not point.startswith("@"):
         raise UsageError(
-            f"{point!r} is not a time, and --exact goes to an exact time",
-            hint="write @ and a time, for example @2026-11-20T10:00:00Z; or omit --exact",
+            f"--exact needs a time, but {point!r} is not one",
+            hint="write, for example, @2026-11-20T10:00:00Z; or omit --exact",
         )
     return parse_rfc3339(point[1:])
 
@@ -51,9 +51,9 @@ def refuse_topics(found: Pipeline, scope: Sequence[str]) -> None:
     for edge in found.topic_edges:
         if {edge.writer, edge.reader} <= {*scope}:
             raise IncompatibleError(
-                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, so they cannot be run "
-                "on to exactly a time",
-                hint="choose a savepoint or a group instead: savepoints pipeline list "
+                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, so these queries "
+                "cannot stop at an exact time",
+                hint="roll back to the tag of a group instead: savepoints pipeline list "
                 f"{found.query}",
                 query=edge.reader,
                 topic=edge.topic,
@@ -98,9 +98,9 @@ def beyond(savepoint: Savepoint, ends: Mapping[str, TablePosition]) -> str:
         position = table_position.parse(text)
         if position is None:
             raise IncompatibleError(
-                f"{savepoint.query} reads a table that goes back and something else, at {text}, so "
-                "it cannot be run on to exactly a time",
-                hint="choose a savepoint or a group instead: savepoints pipeline list "
+                f"{savepoint.query} reads a table that is rolled back and another source, at "
+                f"{text}, so it cannot stop at an exact time",
+                hint="roll back to the tag of a group instead: savepoints pipeline list "
                 f"{savepoint.query}",
                 query=savepoint.query,
             )

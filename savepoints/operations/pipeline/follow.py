@@ -50,14 +50,15 @@ def load_writer(query: str, reference: str) -> WriterFunction:
         raise UsageError(
             f"the writer of {query}, {reference}, cannot be imported: {type(error).__name__}: "
             f"{message_of(error)}",
-            hint="name a function package.module:function that takes the SparkSession and returns "
-            "the query's DataStreamWriter, not started",
+            hint=f"correct --writer {query}=MODULE:FUNCTION: the function takes the "
+            "SparkSession and returns the query's DataStreamWriter, not started",
             query=query,
         ) from error
     if not callable(found):
         raise UsageError(
             f"the writer of {query}, {reference}, is {type(found).__name__}, not a function",
-            hint="name a function that takes the SparkSession and returns a DataStreamWriter",
+            hint=f"correct --writer {query}=MODULE:FUNCTION: the function takes the "
+            "SparkSession and returns the query's DataStreamWriter, not started",
             query=query,
         )
     return found  # type: ignore[no-any-return]
@@ -101,9 +102,10 @@ def catch_up(
     reached = position.read(checkpoint)
     if reached.committed != batch or reached.positions != wanted:
         raise NotAlignedError(
-            f"{query} is at batch {reached.committed} and {reached.positions} after its "
-            f"planned batch {batch}, which should have ended at {wanted}",
-            hint="find the operation and undo it: savepoints operations list; then try again",
+            f"{query} should have ended batch {batch} at {wanted}, but is at batch "
+            f"{reached.committed} and {reached.positions}",
+            hint="find the operation (savepoints operations list), undo it (savepoints "
+            "operations undo ID), and try again",
             query=query,
         )
 
@@ -180,8 +182,9 @@ def run_writer(query: str, checkpoint: Location, build: WriterFunction, settings
     ran = run_once(build(spark), checkpoint)
     if (error := ran.exception()) is not None:
         raise SavepointsError(
-            f"{query} failed while catching up to the rollback point: {cause(report(error))}",
-            hint="fix the cause and run the command again, or find the operation and undo "
-            "it: savepoints operations list",
+            f"{query} failed while it read up to the point to which the others are rolled "
+            f"back: {cause(report(error))}",
+            hint="fix the cause and run the command again; or find the operation (savepoints "
+            "operations list) and undo it: savepoints operations undo ID",
             query=query,
         )

@@ -41,7 +41,7 @@ class GroupRead:
     def __str__(self) -> str:
         """Say why they do not fit together."""
         return (
-            f"{self.reader} is ahead of {self.writer}: {self.problem}, of {self.table_uri}, "
+            f"{self.reader} is ahead of {self.writer}: {self.problem} of {self.table_uri}, "
             f"but the savepoint of {self.writer} ends at version {self.version}"
         )
 
@@ -80,11 +80,11 @@ def ahead(output: OutputVersion, position: TablePosition) -> str:
         if commit.version <= output.version:
             return ""
         if commit.changes_data:
-            return f"it has read version {commit.version}, a {commit.operation or 'commit'}"
+            return f"it has read version {commit.version} ({commit.operation or 'commit'})"
         seen = commit.version
     if seen == output.version + 1:
         return ""
-    return f"it has read version {newest}, and the log before version {seen} is gone"
+    return f"it has read version {newest}, and the log no longer shows the versions before {seen}"
 
 
 def _newest(position: TablePosition) -> int:

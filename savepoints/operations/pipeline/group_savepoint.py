@@ -255,10 +255,10 @@ def _begun_is_committed(
     seen = topic_ends.observe(checkpoint, read, kafka, progress)
     if seen is None:
         raise NotAlignedError(
-            f"{saving.query} writes topic {read[0]}, which is read in the pipeline of "
-            f"{plan.query}, and Kafka does not say how far",
-            hint="set [kafka] bootstrap_servers and run the command again; it goes on where it "
-            "stopped",
+            f"{saving.query} writes topic {read[0]}, which another query of the pipeline "
+            "reads, but Kafka does not say how far it has written",
+            hint="set [kafka] bootstrap_servers and run the command again: it continues where "
+            "it stopped",
             query=saving.query,
         )
     if not seen.holds(_committed(saving)):
@@ -285,7 +285,7 @@ def _committed(plan: CreatePlan) -> int:
 def _unfit(plan: GroupPlan, problems: Sequence[str]) -> NotAlignedError:
     return NotAlignedError(
         f"the savepoints of the group {plan.tag} do not fit together: {'; '.join(problems)}",
-        hint="let the writer commit its batch, then run the command again",
+        hint="wait until the writer has committed its batch, then run the command again",
         query=plan.query,
     )
 
@@ -306,7 +306,7 @@ def read(store: Store, query: str, name: str) -> Group:
     if not made.savepoints:
         raise SavepointNotFoundError(
             f"no query in the pipeline of {query} has a savepoint {name!r}",
-            hint=f"take them: savepoints pipeline create {query} --tag {name}",
+            hint=f"take a savepoint of each: savepoints pipeline create {query} --tag {name}",
             query=query,
         )
     return made

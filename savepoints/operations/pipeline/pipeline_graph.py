@@ -393,7 +393,7 @@ def _about_tables(
             others = {name for uri in places for name in writers.get(uri, [])}
             concerned = tuple(sorted({edge.reader, *others}))
             what = (
-                f"{reads}; {_listed(places)} all have this id, so it is unknown which of "
+                f"{reads}, but {_listed(places)} have this same id, so it is unknown which of "
                 "them is read"
             )
             found.append(PipelineFinding("copied_table", concerned, what))

@@ -269,9 +269,10 @@ def _refuse_begun(plan: JointPlan, store: Store) -> None:
     for one in plan.transitions:
         if (one.query, one.generation, one.checkpoint) in known:
             raise UsageError(
-                f"generation {one.generation} of {one.query} has already begun",
-                hint=f"finish the {plan.verb}: savepoints operations resume {plan.operation_id}; "
-                f"then undo it: savepoints undo {plan.query}",
+                f"generation {one.generation} of {one.query} has already begun, so the "
+                f"{plan.verb} can no longer be stopped halfway",
+                hint=f"finish the {plan.verb} first (savepoints operations resume "
+                f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
                 operation=plan.operation_id,
             )
 

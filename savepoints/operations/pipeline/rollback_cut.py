@@ -62,9 +62,9 @@ def choose(
     tagged = {one.query: one for one in catalog.select(store.catalog.all(), tag=name)}
     if every and tagged and (missing := [one for one in scope if one not in tagged]):
         raise SavepointNotFoundError(
-            f"the group {name} is incomplete; it has no savepoint of {', '.join(missing)}",
-            hint=f"roll back only some of them: savepoints pipeline rollback QUERY {name}; or "
-            f"see the group: savepoints pipeline verify {found.query} --tag {name}",
+            f"the group {name} is incomplete: it has no savepoint of {', '.join(missing)}",
+            hint="roll back only a part of the pipeline: savepoints pipeline rollback QUERY "
+            f"{name}; or check the group: savepoints pipeline verify {found.query} --tag {name}",
             query=found.query,
         )
     chosen: dict[str, MemberCut] = {}
@@ -153,8 +153,8 @@ def _fitting(
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
     raise NotAlignedError(
         f"no savepoint of {query} fits {where}: {'; '.join(problems[-1:]) or 'it has none'}",
-        hint=f"choose a later savepoint: savepoints list --query {held[0].query}; next time, "
-        f"save them as a group first: savepoints pipeline create {query} --tag NAME",
+        hint=f"choose a later savepoint: savepoints list --query {held[0].query}; in future, "
+        f"save all queries as one group: savepoints pipeline create {query} --tag NAME",
         query=query,
     )
 

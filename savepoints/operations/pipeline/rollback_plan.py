@@ -153,9 +153,10 @@ def undo_plan(
     store = store.snapshot()
     if operation.plan.get("undoes"):
         raise UsageError(
-            f"the last pipeline rollback of {operation.query}, {operation.id}, was an undo",
-            hint="to undo that, roll back to its safety savepoint; find it with: savepoints list "
-            f"--query {operation.query}",
+            f"the last pipeline rollback of {operation.query}, {operation.id}, was itself an "
+            "undo and cannot be undone",
+            hint="roll back to the safety savepoint that it took: savepoints list --query "
+            f"{operation.query}",
             operation=operation.id,
         )
     _refuse_followed(store, operation)
@@ -179,10 +180,10 @@ def _refuse_followed(store: Store, operation: Operation) -> None:
         )
         if last.id != operation.id:
             raise NotFoundError(
-                f"{query} was changed after the {operation.verb} {operation.id}, by the "
-                f"{last.verb} {last.id}, so the {operation.verb} cannot be undone as a whole",
-                hint=f"undo that first: savepoints undo {query}; or go back to one group: "
-                f"savepoints pipeline rollback {operation.query} TAG --all",
+                f"{query} was changed by the {last.verb} {last.id} after the {operation.verb} "
+                f"{operation.id}, so the {operation.verb} cannot be undone as a whole",
+                hint=f"undo the {last.verb} first: savepoints undo {query}; or roll back to a "
+                f"group: savepoints pipeline rollback {operation.query} TAG --all",
                 query=query,
             )
 
@@ -248,9 +249,9 @@ def _to_safety(
     for one in done.transitions:
         if one.safety_id is None:
             raise NotFoundError(
-                f"when the {done.verb} {done.operation_id} began, there was nothing to save of "
-                f"{one.query}, so it has no state to return to",
-                hint=f"list the savepoints: savepoints list --query {one.query}",
+                f"{one.query} had nothing to save when the {done.verb} {done.operation_id} "
+                "began, so it has no state to go back to",
+                hint=f"choose a savepoint by hand: savepoints list --query {one.query}",
                 query=one.query,
             )
         ids[one.query] = one.safety_id
@@ -369,9 +370,9 @@ def _checkpoint(store: Store, query: str, options: RollbackOptions) -> str | Non
         return None
     if options.checkpoints is None:
         raise UsageError(
-            f"the query {query} is not in the settings, so the directory of its new checkpoint "
-            "is unknown",
-            hint="name a directory for new checkpoints: --checkpoints s3://bucket/checkpoints",
+            f"the query {query} is not in the settings, so it is unknown where its new "
+            "checkpoint should be",
+            hint="name a directory for the new checkpoints: --checkpoints s3://bucket/checkpoints",
             query=query,
         )
     return str(checkpoint_of(options.checkpoints, query, store.generations.next_number(query)))

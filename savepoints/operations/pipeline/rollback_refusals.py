@@ -22,10 +22,10 @@ def running(store: Store, queries: Sequence[str]) -> tuple[str, ...]:
     others = {one: holder for one, holder in held.items() if holder.verb != lease.RUN}
     if len(others) > 1 and all(holder.runs for holder in others.values()):
         raise QueryRunningError(
-            f"queries are running in their own drivers: {' and '.join(others)} "
+            f"these queries are running in their own drivers: {' and '.join(others)} "
             f"({', '.join(holder.who for holder in others.values())})",
-            hint="stop each in its driver: attached.stop() finishes the batch and takes a "
-            "savepoint",
+            hint="stop each of them in its driver with attached.stop(), which finishes the "
+            "batch and takes a savepoint",
             query=next(iter(others)),
             queries=list(others),
         )
@@ -40,8 +40,8 @@ def refuse_unknown_order(found: Pipeline, *, every: bool) -> None:
         raise NotAlignedError(
             f"{found.query} and the queries that read from it cannot be rolled back together: "
             + "; ".join(one.what for one in unknown),
-            hint=f"show who reads whose tables: savepoints pipeline show {found.query}; or "
-            "roll the queries back one by one: savepoints rollback",
+            hint=f"see who reads whose tables: savepoints pipeline show {found.query}; or roll "
+            "the queries back one by one: savepoints rollback",
             query=found.query,
         )
 
@@ -74,22 +74,21 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
         for read in one.reads:
             if read.table_uri in shared:
                 raise NotAlignedError(
-                    f"only the rows of {read.table_uri} with {shared[read.table_uri]} would "
-                    f"be rewound, so {one.query}, which reads the table, would skip the "
-                    "rows that others have written since",
-                    hint="give the query a table of its own, or roll the queries back one "
-                    "by one: savepoints rollback",
+                    f"{read.table_uri} is shared, and only its rows with "
+                    f"{shared[read.table_uri]} would be rewound: {one.query}, which reads the "
+                    "table, would skip the rows that others have written since",
+                    hint="give the query a table of its own, or roll the queries back one by "
+                    "one: savepoints rollback",
                     query=one.query,
                     uri=read.table_uri,
                 )
             if gone := table_reads.unreadable_files(read):
                 raise NotAlignedError(
-                    f"{one.query} has to read {read.table_uri} up to version "
-                    f"{read.version}, but {len(gone)} of its files are gone, for example "
-                    f"{gone[0]}",
-                    hint="the files were removed by VACUUM or by hand: choose a later "
-                    f"savepoint of {read.writer}, or one of {one.query} that has "
-                    "already read them",
+                    f"{one.query} has to read {read.table_uri} up to version {read.version}, "
+                    f"but {len(gone)} of its files no longer exist (removed by VACUUM or by "
+                    f"hand), for example {gone[0]}",
+                    hint=f"choose a later savepoint of {read.writer}, or one of {one.query} "
+                    "that has already read these files: savepoints list",
                     query=one.query,
                     uri=read.table_uri,
                     files=gone,
@@ -98,12 +97,10 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
             apps.load_for(one.query, settings.queries[one.query])
         elif one.is_behind and one.writer is None:
             raise UsageError(
-                f"{one.query} has to read {_left(one)}, before it can continue, but its program "
-                "is unknown",
-                hint=f"add [queries.{one.query}] with its app to the settings; or name a "
-                "function that builds it: --writer "
-                f"{one.query}=package.module:function, which takes the SparkSession "
-                "and returns the query's DataStreamWriter, not started",
+                f"{one.query} must first read {_left(one)}, but its program is unknown",
+                hint=f"add [queries.{one.query}] with its app to the settings; or pass "
+                f"--writer {one.query}=MODULE:FUNCTION, with a function that takes the "
+                "SparkSession and returns the query's DataStreamWriter, not started",
                 query=one.query,
             )
         elif one.is_behind and one.writer is not None:

@@ -92,15 +92,15 @@ def _problem(writer: Savepoint, reader: Savepoint, topic: str, read: Mapping[int
         return ""
     if output is None:
         return (
-            f"the savepoint of {writer.query}, {writer.id}, does not say how far it had written "
-            f"topic {topic}: nobody had named the topic as its output then"
+            f"the savepoint {writer.id} of {writer.query} does not say how far topic {topic} "
+            "had been written, because the topic was not yet named as an output of the query"
         )
     if recreated(writer, reader, topic):
         return f"topic {topic} was deleted and recreated between the savepoints"
     if output.ends is None:
         return (
-            f"the savepoint of {writer.query}, {writer.id}, does not say how far it had written "
-            f"topic {topic}: another batch was running, or Kafka did not answer"
+            f"the savepoint {writer.id} of {writer.query} does not say how far topic {topic} "
+            "had been written, because another batch was running or Kafka did not answer"
         )
     return "; ".join(
         f"{reader.query} is ahead of {writer.query}: it has read topic {topic} up to offset "

@@ -145,14 +145,14 @@ def _reads(
 
 def _inexact(writer: Savepoint, topic: str) -> str:
     return (
-        f"{writer.id} does not say where exactly the records of {writer.query} in topic {topic} "
-        f"end, because another batch was running: for that, stop or pause {writer.query} when you "
-        "take savepoints to roll back to"
+        f"{writer.id} does not say exactly where the records of {writer.query} in topic "
+        f"{topic} end, because another batch was running; stop or pause {writer.query} when "
+        "you take savepoints to roll back to"
     )
 
 
 def _across(writer: Savepoint, topic: str) -> str:
     return (
-        f"it is from before generation {writer.generation} of {writer.query}, and topic {topic} "
-        "has records in between that were rolled back"
+        f"it was taken before generation {writer.generation} of {writer.query}, and topic "
+        f"{topic} still has records written since then that were rolled back"
     )

@@ -137,8 +137,8 @@ class EqualCuts:
 
 def _mixed(pair: ForkedPair) -> IncompatibleError:
     return IncompatibleError(
-        f"{pair.live} and {pair.fork} read topics and tables, or different topics, so they cannot "
-        "be brought to equal cuts",
-        hint="this works for queries that read only tables, or only topics",
+        f"{pair.live} and {pair.fork} read both topics and tables, or different topics, so "
+        "they cannot be brought to equal cuts",
+        hint="compare only queries that read tables alone, or the same topics alone",
         query=pair.live,
     )

@@ -33,8 +33,9 @@ def find(store: Store, query: str, name: str) -> tuple[ForkedPair, ...]:
     fork = fork_name(query, name)
     if fork not in made:
         raise NotFoundError(
-            f"{query} has no fork {name}: the store has no query {fork} that {VERB} made",
-            hint=f"make it: savepoints {VERB} {query} SAVEPOINT {name}",
+            f"{query} has no fork {name}: the store has no query {fork} that was created by "
+            f"savepoints {VERB}",
+            hint=f"create it: savepoints {VERB} {query} SAVEPOINT {name}",
             query=query,
         )
     ending = fork_name("", name)

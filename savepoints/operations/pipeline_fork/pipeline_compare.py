@@ -224,7 +224,7 @@ def _savepoint(store: Store, query: str, app: str, progress: Progress) -> Savepo
     )
     if taken is None:
         raise NoCommittedBatchError(
-            f"{query} has committed no batch, so there is nothing to compare",
+            f"{query} has not committed a batch, so there is nothing to compare",
             hint=f"run it first: savepoints run {query} --until latest",
             query=query,
         )
@@ -240,7 +240,7 @@ def _refuse_other_end(until: str) -> None:
         return
     if parse_rfc3339(until) > utc_now():
         raise UsageError(
-            f"{until} is in the future, and more may still arrive before it",
+            f"{until} is in the future, and records may still arrive before it",
             hint="choose a time in the past, or use --until latest",
         )
 

@@ -225,9 +225,9 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
     for read in cut.reads:
         if read.table_uri not in there.values():
             raise UsageError(
-                f"{cut.savepoint.query} reads {read.table_uri}, which no input of its settings "
-                f"names: {', '.join(there.values()) or 'none'}",
-                hint=f"name it in [queries.{cut.savepoint.query}.tables]",
+                f"{cut.savepoint.query} reads {read.table_uri}, but none of the tables of its "
+                f"inputs in the settings is that one: {', '.join(there.values()) or 'none'}",
+                hint=f"name the table in [queries.{cut.savepoint.query}.tables]",
                 query=cut.savepoint.query,
                 uri=read.table_uri,
             )
@@ -235,10 +235,9 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
     if given is not None and dict(given.tables) != tables:
         raise UsageError(
             f"[queries.{fork.query}.tables] in the settings names "
-            f"{', '.join(given.tables.values()) or 'no table'}, but the fork reads "
+            f"{', '.join(given.tables.values()) or 'no table'}, but the fork would read "
             f"{', '.join(tables.values()) or 'none'}",
-            hint=f"remove [queries.{fork.query}] from the settings, which take precedence, or name "
-            "these tables there",
+            hint=f"remove [queries.{fork.query}] from the settings, or name these tables there",
             query=fork.query,
         )
     return replace(fork.binding, bound={**fork.binding.bound, "tables": tables})
@@ -253,8 +252,8 @@ def _refuse_unknown_order(found: Pipeline) -> None:
         raise NotAlignedError(
             f"{found.query} and what reads from it cannot be forked as one: "
             + "; ".join(one.what for one in unknown),
-            hint=f"see who reads whom: savepoints pipeline show {found.query}; or fork one query: "
-            "savepoints fork",
+            hint=f"see who reads whose tables: savepoints pipeline show {found.query}; or fork "
+            "one query: savepoints fork",
             query=found.query,
         )
 
@@ -265,10 +264,10 @@ def _refuse_topics(found: Pipeline) -> None:
     for edge in found.topic_edges:
         if edge.writer in forked:
             raise NotAlignedError(
-                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, and a topic cannot be "
-                "forked: the fork of the reader would go on with the live records",
-                hint=f"fork the queries one by one: savepoints fork; or only what reads tables: "
-                f"savepoints pipeline fork {edge.reader}",
+                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, and a topic cannot "
+                f"be forked: the fork of {edge.reader} would continue with the live records",
+                hint="fork the queries one by one (savepoints fork), or only those that read "
+                f"tables: savepoints pipeline fork {edge.reader}",
                 query=edge.reader,
                 topic=edge.topic,
             )
@@ -278,8 +277,9 @@ def _refuse_other_apps(query: str, cuts: Sequence[MemberCut], options: PipelineF
     forked = [cut.savepoint.query for cut in cuts]
     if others := sorted(options.apps.keys() - {*forked}):
         raise UsageError(
-            f"{others[0]} is not forked: {query} and its readers are {', '.join(forked)}",
-            hint="correct --app QUERY=MODULE:ATTR",
+            f"--app names {others[0]}, which is not forked: {query} and the queries that read "
+            f"from it are {', '.join(forked)}",
+            hint="correct the name in --app QUERY=MODULE:ATTR",
             query=others[0],
         )
 
@@ -299,8 +299,8 @@ def _refuse_unreadable(found: Pipeline, cut: MemberCut) -> None:
         if problem:
             raise NotAlignedError(
                 f"{cut.savepoint.id} of {query} {problem}",
-                hint=f"fork from a later savepoint: savepoints list --query {query}; or fork the "
-                "query that writes this table, too",
+                hint=f"choose a later savepoint: savepoints list --query {query}; or fork the "
+                "query that writes the table as well",
                 query=query,
                 uri=edge.table_uri,
             )

@@ -235,8 +235,8 @@ def _check(plan: PipelinePromotePlan, store: Store, progress: Progress) -> tuple
     )
     promote_checks.refuse_failed(
         found,
-        f"the forks {plan.name} must not take over from {', '.join(plan.live)}",
-        hint=f"compare them: savepoints pipeline compare {plan.query} {plan.name}",
+        f"the forks {plan.name} cannot take over from {', '.join(plan.live)}",
+        hint=f"see how they differ: savepoints pipeline compare {plan.query} {plan.name}",
         query=plan.query,
     )
     return found
