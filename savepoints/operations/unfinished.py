@@ -95,8 +95,9 @@ def find(store: Store, operation_id: str) -> Operation:
     if len(fitting) == 1:
         return fitting[0]
     raise NotFoundError(
-        f"{len(fitting)} of {len(known)} operations match {operation_id!r}",
-        hint="list the operations: savepoints operations list",
+        f"{operation_id!r} matches {len(fitting)} of {len(known)} operations, but must match "
+        "exactly one",
+        hint="copy the id of one of them: savepoints operations list",
         operation=operation_id,
         candidates=[one.id for one in fitting],
     )
@@ -182,13 +183,15 @@ def _verb(operation: Operation) -> _Verb:
         what = "undone" if operation.undone else "finished"
         raise UsageError(
             f"{operation.verb} {operation.id} was {what} at {operation.finished_at}",
-            hint=f"list later operations: savepoints operations list --query {operation.query}",
+            hint="see the operations since then: savepoints operations list --query "
+            f"{operation.query}",
             operation=operation.id,
         )
     if operation.verb not in _VERBS:
         raise IncompatibleError(
-            f"this version cannot finish a {operation.verb}",
-            hint=f"use the version that began the operation: {operation.command}",
+            f"this version of savepoints does not know the operation {operation.verb} and "
+            "cannot finish it",
+            hint=f"use the version that began it: {operation.command}",
             operation=operation.id,
         )
     return _VERBS[operation.verb]

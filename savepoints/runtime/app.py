@@ -154,27 +154,26 @@ class Output:
         """Refuse other modes, and what does not go with a mode."""
         if self.mode not in get_args(Mode):
             raise UsageError(
-                f"unknown output mode: {self.mode!r}",
-                hint=f"use {', '.join(get_args(Mode))}; Spark's output mode update is called "
-                "upsert here",
+                f"{self.mode!r} is not an output mode",
+                hint=f"use {', '.join(get_args(Mode))} (upsert is what Spark calls update)",
             )
         if (self.mode == "upsert") != bool(self.key):
             raise UsageError(
                 f"an output of mode {self.mode!r} cannot have the key {self.key!r}",
-                hint="upsert requires key=(…,); the other modes take no key",
+                hint="pass key=(…,) for the mode upsert, and no key for the other modes",
             )
         if self.mode == "upsert" and self.where is not None:
             raise UsageError(
-                f"an upserted output cannot have where={self.where!r}: a row that no longer "
-                "matches would stay in the table",
-                hint="write all rows and read the table through a view with this condition, or use "
+                f"an output in mode upsert cannot have where={self.where!r}: a row that no "
+                "longer matches would stay in the table",
+                hint="write all rows and let readers use a view with this condition, or use "
                 "mode append",
             )
         if lacking := [name for name in self.key if self.columns and name not in self.columns]:
             raise UsageError(
-                f"the output has the columns {', '.join(self.columns)}, but not {lacking[0]!r} of "
-                "its key",
-                hint="add it to columns=(…,)",
+                f"the output has the columns {', '.join(self.columns)}, but lacks "
+                f"{lacking[0]!r} of its key",
+                hint=f"add {lacking[0]} to columns=(…,)",
             )
 
 
@@ -288,8 +287,8 @@ class App:
         found = self.inputs[name]
         if isinstance(found, TableInput):
             raise UsageError(
-                f"the input {name} of {self.name} is a table, but this works only for "
-                "queries that read only from Kafka",
+                f"the input {name} of {self.name} is a table, but this works only for queries "
+                "that read only Kafka topics",
                 hint="see what works for queries that read tables: docs/pipelines.md",
                 query=self.name,
                 input=name,
@@ -306,7 +305,7 @@ def load(reference: str) -> App:
     if not separator or not module_name or not attribute:
         raise UsageError(
             f"{reference!r} is not in the form package.module:attribute",
-            hint="for example: spark_jobs.order_totals:app",
+            hint="write, for example, spark_jobs.order_totals:app",
         )
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -322,7 +321,7 @@ def load(reference: str) -> App:
         raise UsageError(
             f"the application {reference} cannot be imported: {type(error).__name__}: "
             f"{message_of(error)}",
-            hint=f"find the cause: python -c 'import {module_name}'",
+            hint=f"find the cause with: python -c 'import {module_name}'",
         ) from error
     found = getattr(module, attribute, None)
     if not isinstance(found, App):
@@ -344,8 +343,8 @@ def load_for(query: str, bound: QuerySettings) -> App:
     if application.name not in {query, bound.app_name}:
         raise UsageError(
             f"{bound.app} is the application {application.name!r}, not {bound.app_name or query!r}",
-            hint=f"savepoints run {application.name}; or, to run it as {query}, set app_name = "
-            f'"{application.name}" in [queries.{query}]',
+            hint=f"run it under its own name: savepoints run {application.name}; or set "
+            f'app_name = "{application.name}" in [queries.{query}]',
         )
     named = replace(application, name=query)
     require_tables(named, bound.outputs)
@@ -359,8 +358,8 @@ def require_tables(application: App, tables: Mapping[str, str]) -> None:
     if missing:
         raise UsageError(
             f"output {missing[0]!r} of {application.name} has no table",
-            hint=f"set one in the settings: [queries.{application.name}.outputs] {missing[0]} = "
-            '"s3://…"',
+            hint=f"name it in [queries.{application.name}.outputs] in the settings: "
+            f'{missing[0]} = "s3://bucket/path"',
         )
 
 
@@ -368,7 +367,8 @@ def _require_sources(application: App, tables: Mapping[str, str]) -> None:
     missing = [name for name in application.table_inputs if name not in tables]
     if missing:
         raise UsageError(
-            f"the input {missing[0]!r} of {application.name} is a table whose location is "
-            "not in the settings",
-            hint=f'set it: [queries.{application.name}.tables] {missing[0]} = "s3://…"',
+            f"the input {missing[0]!r} of {application.name} is a table, but the settings do "
+            "not say where it is",
+            hint=f"name it in [queries.{application.name}.tables] in the settings: "
+            f'{missing[0]} = "s3://bucket/path"',
         )

@@ -207,8 +207,8 @@ class ArchivedInputs:
             known.require({topic: one.offsets.get(topic, {})})
         except NotAlignedError as error:
             raise NotAlignedError(
-                f"only the archive records where the events of the merge {one.id} belong: "
-                f"{error.message}",
+                f"the place of the events of the merge {one.id} among the others is known only "
+                f"from the archive: {error.message}",
                 hint=error.hint,
                 merge=one.id,
             ) from None

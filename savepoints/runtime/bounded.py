@@ -233,9 +233,9 @@ class _BoundedRun:
             return False
         beyond = "; ".join(one for one in self.position.begun_positions if one is not None)
         raise NotAlignedError(
-            f"batch {batch} of {self.runner.query} was started and has already been written to "
-            f"{', '.join(written)}; it extends to {beyond}, beyond the requested end",
-            hint="finish the batch: savepoints run with --until latest, or with a file of these "
+            f"batch {batch} of {self.runner.query} was started and is already in "
+            f"{', '.join(written)}, but it ends at {beyond}, beyond the requested end",
+            hint="finish the batch with --until latest, or with --until and a file of these "
             "offsets; or roll back: savepoints rollback latest",
             query=self.runner.query,
             batch_id=batch,
@@ -251,7 +251,7 @@ class _BoundedRun:
             raise NotAlignedError(
                 f"Spark stopped without an error but did not commit batch {batch} of "
                 f"{self.runner.query}; the newest committed batch is {self.position.committed}",
-                hint="run the query again",
+                hint="run the command again",
                 query=self.runner.query,
                 batch_id=batch,
             )
@@ -318,9 +318,10 @@ def _require_not_passed(now: CheckpointPosition, begin: KafkaOffsets, ends: Kafk
                 behind, end = begin[topic][part], ends[topic][part]
                 if offset > end:
                     raise UsageError(
-                        f"{topic} partition {part}: two sources of the query are at offsets "
-                        f"{behind} and {offset}, so they cannot both end at {end}",
-                        hint=f"choose an end at {offset} or later",
+                        f"two sources of the query read {topic} partition {part}, one from "
+                        f"offset {behind} and one from {offset}, so they cannot both end at "
+                        f"{end}",
+                        hint=f"choose an end at offset {offset} or later",
                         topic=topic,
                         partition=part,
                         wanted=end,
@@ -342,8 +343,9 @@ def _offsets(position: str | None) -> KafkaOffsets:
     found = kafka_offsets(position)
     if found is None:
         raise IncompatibleError(
-            f"a source of the query is at {position}, which is not a Kafka position",
-            hint="only queries that read only from Kafka can be run up to given offsets",
+            f"a source of the query is at {position}, which is not a position in Kafka",
+            hint="use --until latest: other ends need a query that reads only Kafka topics, "
+            "or only Delta tables",
             position=position,
         )
     return found

@@ -153,10 +153,10 @@ class TableEnd:
             return True
         if written := runner.has_written(now.next_batch):
             raise NotAlignedError(
-                f"batch {now.begun} of {runner.query} was started and has already been written to "
-                f"{', '.join(written)}; it extends beyond the requested end",
-                hint="finish the batch: savepoints run with --until latest; or roll back: "
-                "savepoints rollback latest",
+                f"batch {now.begun} of {runner.query} was started and is already in "
+                f"{', '.join(written)}, but it goes beyond the requested end",
+                hint="finish the batch with --until latest; or roll back: savepoints rollback "
+                "latest",
                 query=runner.query,
                 batch_id=now.begun,
             )
@@ -176,16 +176,16 @@ class TableEnd:
             table, end = known.get(position.table_id), self.ends.get(position.table_id)
             if table is None or end is None:
                 raise IncompatibleError(
-                    f"the query has read a table with the id {position.table_id}, which none of "
-                    f"its tables has now: {', '.join(one.uri for one in self.tables)}",
-                    hint="correct [queries.NAME.tables] in the settings; a table that was "
-                    "deleted and recreated has a new id",
+                    f"the query has read a table with the id {position.table_id}, but none of "
+                    f"its tables has that id now: {', '.join(one.uri for one in self.tables)}",
+                    hint="correct [queries.NAME.tables] in the settings; if the table was "
+                    "deleted and recreated, it has a new id",
                     table_id=position.table_id,
                 )
             if position.is_beyond(end):
                 raise UsageError(
-                    f"{table.uri}: the query has already read beyond version {end.version - 1}: "
-                    f"version {position.version} is next",
+                    f"the query has already read {table.uri} beyond version {end.version - 1}: "
+                    f"the next version is {position.version}",
                     hint=f"choose version {position.version - 1} or later, or roll back first",
                     uri=table.uri,
                     wanted=end.version - 1,
@@ -193,10 +193,10 @@ class TableEnd:
                 )
             if position.version < min(table.oldest, end.version):
                 raise SourceDataGoneError(
-                    f"version {position.version} of {table.uri} would be read next, but the "
-                    f"log of the table starts at version {table.oldest}",
-                    hint="delta.logRetentionDuration sets how long the table keeps its "
-                    "commits; start over: savepoints reset",
+                    f"the query would read version {position.version} of {table.uri} next, but "
+                    f"the log of the table now begins with version {table.oldest}",
+                    hint="start over: savepoints reset QUERY --to-earliest; to keep the log "
+                    "longer, raise delta.logRetentionDuration",
                     uri=table.uri,
                     wanted=position.version,
                     oldest=table.oldest,
@@ -223,7 +223,7 @@ def _run(runner: Runner, batch: int) -> None:
         raise NotAlignedError(
             f"Spark stopped without an error but did not commit batch {batch} of {runner.query}; "
             f"the newest committed batch is {committed}",
-            hint="run the query again",
+            hint="run the command again",
             query=runner.query,
             batch_id=batch,
         )
@@ -234,8 +234,8 @@ def _of_table(position: str | None) -> TablePosition:
     if found is None:
         raise IncompatibleError(
             f"a source of the query is at {position}, which is not a position in a Delta table",
-            hint="use --until latest; other ends need a query that reads only Delta tables, or "
-            "only topics of Kafka",
+            hint="use --until latest: other ends need a query that reads only Delta tables, "
+            "or only Kafka topics",
             position=position,
         )
     return found

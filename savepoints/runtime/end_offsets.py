@@ -67,7 +67,7 @@ def _at(
     moment = parse_rfc3339(text)
     if moment > utc_now():
         raise UsageError(
-            f"{rfc3339(moment)} is in the future, and records before it may still arrive",
+            f"{rfc3339(moment)} is in the future, and records may still arrive before it",
             hint="choose a time in the past, or use --until latest",
         )
     return availability.at_time(topics, moment, settings, archives)
@@ -78,7 +78,8 @@ def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"the offsets in {path} cannot be read: {error}", hint="check the path of the file"
+            f"the offsets in {path} cannot be read: {error}",
+            hint="correct the path, or the JSON in the file",
         ) from None
     return _complete(parse_offsets(text), str(path), ranges)
 
@@ -93,14 +94,15 @@ def _complete(found: KafkaOffsets, where: str, ranges: Ranges) -> KafkaOffsets:
     ]
     if missing:
         raise UsageError(
-            f"{where} lacks {', '.join(missing)}",
-            hint="give an offset for every partition; to read nothing from one, give the query's "
-            "current offset",
+            f"{where} names no offset for {', '.join(missing)}",
+            hint="add an offset for every partition; to read nothing from a partition, repeat "
+            "the query's current offset",
         )
     if unknown := sorted(found.keys() - ranges.keys()):
         raise UsageError(
             f"{where} names {', '.join(unknown)}, which the query does not read",
-            hint=f"the query reads {', '.join(ranges)}; see [queries.NAME.topics] in the settings",
+            hint="remove them, or correct [queries.NAME.topics] in the settings: the query "
+            f"reads {', '.join(ranges)}",
         )
     return found
 

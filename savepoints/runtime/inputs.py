@@ -62,10 +62,10 @@ class Inputs:
         found = self.bound.archives.get(name)
         if found is None:
             raise UsageError(
-                f"the input {name} of {self.app.name} has no archive; one is needed to keep "
+                f"the input {name} of {self.app.name} has no archive, which is needed to keep "
                 "merged events for later replays",
-                hint=f"add a section [queries.{self.app.name}.archives] to the settings, and in it "
-                f'{name} = "s3://…"; it may be empty as long as Kafka has all events',
+                hint=f"set one in [queries.{self.app.name}.archives] in the settings: {name} = "
+                '"s3://bucket/path"; it may be empty as long as Kafka still has all events',
                 query=self.app.name,
                 input=name,
             )
@@ -150,7 +150,8 @@ class Inputs:
                 f"the events of the merge {one.id}, which are in the state of {query}, are not "
                 f"in {where}",
                 hint=f"set {one.input} in [queries.{query}.archives] to the archive that has "
-                f"them; or roll back to before the merge first: savepoints list --query {query}",
+                "them, or roll back to a savepoint from before the merge: savepoints list "
+                f"--query {query}",
                 merge=one.id,
             )
 

@@ -239,6 +239,7 @@ def _require_event_time(plan: JavaObject, event_times: Collection[int]) -> None:
 
 def _refused(why: str) -> IncompatibleError:
     return IncompatibleError(
-        f"cannot tell which rows were dropped as late: {why}",
-        hint="compare with a run that waits longer: savepoints fork",
+        f"it cannot be determined which rows were dropped as late: {why}",
+        hint="compare with a run that waits longer for late rows, in a fork: savepoints fork "
+        "SAVEPOINT NAME",
     )

@@ -90,8 +90,9 @@ def _run(spark: SparkSession, app: App, one: LateFilter, place: Location) -> Dat
     failure = run_once(writer, place / "checkpoint").exception()
     if failure is not None:
         raise SavepointsError(
-            f"reading the late events of {app.name} failed: {cause(report(failure))}",
-            hint="nothing was changed; fix the cause and run the command again",
+            f"reading the late events of {app.name} failed, and nothing was changed: "
+            f"{cause(report(failure))}",
+            hint="fix the cause and run the command again",
             query=app.name,
         )
     if not (place / "rows").list():  # No event of its input was late.

@@ -113,8 +113,10 @@ class Replay:
         for one in self.operators:
             if why := native_only(one, self.live.files.conf):
                 raise IncompatibleError(
-                    f"operator {one.operator_id} ({one.name}) cannot be merged: {why}",
-                    hint="read everything again: savepoints reset --to-earliest",
+                    f"late events cannot be merged into operator {one.operator_id} "
+                    f"({one.name}): {why}",
+                    hint="let the query read everything again: savepoints reset QUERY "
+                    "--to-earliest --outputs truncate",
                     operator_id=one.operator_id,
                 )
         self._query = ScratchQuery(self.spark, self.app, self.place, self.partitions)
@@ -292,8 +294,8 @@ class Replay:
 def _require_same(live: Layout, other: Layout, program: str) -> None:
     """Check that a program keeps the state of the live query: the same fields, by name."""
     hint = (
-        "merge with the running program; to stop using savepoints of an older program, take a "
-        "new one: savepoints create"
+        "name the program that the query runs in the settings; if the savepoint is from an older "
+        "program, take a new one: savepoints create QUERY"
     )
     if live.keys() != other.keys():
         raise IncompatibleError(

@@ -41,10 +41,9 @@ def of_tables(store: Store, inputs: Inputs, until: str) -> TableEnd:
     query = inputs.app.name
     if len(inputs.app.table_inputs) < len(inputs.app.inputs):
         raise UsageError(
-            f"{query} reads a table and a topic, so it cannot end at a version, at offsets, "
-            "at a time or at a savepoint: that works for queries that read only tables, or only "
-            "topics",
-            hint=f"savepoints run {query} --until latest",
+            f"{query} reads both a table and a topic, so it cannot stop at a version, at "
+            "offsets, at a time or at a savepoint",
+            hint=f"read to the newest record instead: savepoints run {query} --until latest",
             query=query,
         )
     uris = sorted({inputs.table(name) for name in inputs.app.table_inputs})

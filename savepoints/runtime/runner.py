@@ -426,7 +426,7 @@ class Runner:
         if damage_patterns.is_in(text):
             raise CheckpointDamagedError(
                 what,
-                hint="rebuild its checkpoint from the newest good savepoint: savepoints run "
+                hint="recover the checkpoint from the newest good savepoint: savepoints run "
                 f"{self.query} --recover",
                 query=self.query,
                 checkpoint=str(self.checkpoint),
@@ -480,8 +480,9 @@ def record_schema(one: Input | TableInput) -> str:
 
 def _fails_on_nothing(app: App, error: BaseException) -> SavepointsError:
     return SavepointsError(
-        f"the program {app.name} fails on empty inputs: {cause(report(error))}",
-        hint="nothing was changed; fix the cause and run the command again",
+        f"the program {app.name} fails on empty inputs, so nothing was changed: "
+        f"{cause(report(error))}",
+        hint="fix the cause and run the command again",
         query=app.name,
     )
 

@@ -123,8 +123,9 @@ class ScratchQuery:
         failure = run_once(writer, self.checkpoint).exception()
         if failure is not None:
             raise SavepointsError(
-                f"the replay of {self.app.name} failed: {cause(report(failure))}",
-                hint="nothing was changed; fix the cause and run the command again",
+                f"the replay of {self.app.name} failed, and nothing was changed: "
+                f"{cause(report(failure))}",
+                hint="fix the cause and run the command again",
                 query=self.app.name,
             )
 
@@ -179,8 +180,8 @@ def compute(frames: Iterable[DataFrame], functions: str) -> None:
             frame.write.format("noop").mode("overwrite").save()
     except PySparkException as error:
         raise IncompatibleError(
-            f"{functions} failed: {cause(report(error))}",
-            hint="nothing was changed; correct the program and run the command again",
+            f"{functions} failed, and nothing was changed: {cause(report(error))}",
+            hint="correct the program and run the command again",
         ) from error
 
 

@@ -42,13 +42,13 @@ def resolve(
         moment = parse_rfc3339(until)
         if moment > utc_now():
             raise UsageError(
-                f"{rfc3339(moment)} is in the future, and commits before it may still be made",
+                f"{rfc3339(moment)} is in the future, and commits may still be made before it",
                 hint="choose a time in the past, or use --until latest",
             )
         return {one.table_id: _after(one, one.before(moment)) for one in tables}
     if until.endswith(".json") or until.lstrip().startswith("{"):
         raise UsageError(
-            f"{query} reads {_listed(tables)}, but an offsets file is for Kafka topics",
+            f"an offsets file works only for Kafka topics, but {query} reads {_listed(tables)}",
             hint="use --until latest, --until version:N, a time, or a savepoint",
         )
     savepoint = store.catalog.find(until, query=query)
@@ -60,15 +60,15 @@ def _at_version(
 ) -> dict[str, TablePosition]:
     if len(tables) != 1:
         raise UsageError(
-            f"{query} reads {len(tables)} tables ({_listed(tables)}), so one version does not say "
-            "where to end",
+            f"{query} reads {len(tables)} tables ({_listed(tables)}), so a single version is "
+            "not enough to say where to stop",
             hint="use --until latest, a time, or a savepoint",
             query=query,
         )
     (table,) = tables
     if version > table.newest:
         raise UsageError(
-            f"{table.uri} has versions up to {table.newest}, not {version}",
+            f"{table.uri} has no version {version} yet; the newest is {table.newest}",
             hint=f"use --until version:{table.newest}, or --until latest",
             uri=table.uri,
             version=version,
@@ -82,7 +82,7 @@ def _of_positions(
     found = {one.table_id: one for one in map(table_position.parse, positions) if one}
     if found.keys() != {one.table_id for one in tables}:
         raise UsageError(
-            f"{name} was not taken while the query read {_listed(tables)}",
+            f"the savepoint {name} was not taken while the query read {_listed(tables)}",
             hint="choose another savepoint of this query: savepoints list",
             savepoint=name,
         )

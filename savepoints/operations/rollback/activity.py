@@ -52,9 +52,9 @@ def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
     gaps = sorted((after - before).total_seconds() for before, after in itertools.pairwise(times))
     if not gaps:
         raise QueryRunningError(
-            f"cannot tell whether {query} is running: no process holds its lease, and with only "
-            "one committed batch, the batch interval is unknown",
-            hint="stop its driver, then add --stopped",
+            f"it is unknown whether {query} is running: no process holds its lease, and with "
+            "only one committed batch its batch interval is unknown",
+            hint="stop its driver, then run the command again with --stopped",
             query=query,
         )
     # The longest may be one in which the driver was down.
@@ -69,9 +69,9 @@ def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
         return (f"{assumed} its last batch was committed {_text(since)} ago",)
     if watched > _WATCHED_SECONDS:
         raise QueryRunningError(
-            f"cannot tell whether {query} is running: no process holds its lease, and its "
-            f"batches were {_text(apart)} apart, the last {_text(since)} ago",
-            hint="stop its driver, then add --stopped",
+            f"it is unknown whether {query} is running: no process holds its lease, its "
+            f"batches were {_text(apart)} apart, and the last was committed {_text(since)} ago",
+            hint="stop its driver, then run the command again with --stopped",
             query=query,
         )
     before = _entries(checkpoint)
@@ -81,8 +81,8 @@ def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
         if _entries(checkpoint) != before:
             raise QueryRunningError(
                 f"{query} is running: its driver just committed a batch in {checkpoint}",
-                hint="stop the driver; next time, attach it to the query so that others can see "
-                "who runs it",
+                hint="stop the driver; to let others see who runs the query, call "
+                "savepoints.attach in its driver",
                 query=query,
             )
     return (f"{assumed} nothing was committed for {_text(watched)}",)

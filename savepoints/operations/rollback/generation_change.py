@@ -361,8 +361,10 @@ def take_back(
             for one in store.generations.all(plan.query)
         ):
             raise UsageError(
-                f"generation {plan.generation} of {plan.query} has already begun",
-                hint=f"finish the {plan.verb}: savepoints operations resume {plan.operation_id}",
+                f"generation {plan.generation} of {plan.query} has already begun, so the "
+                f"{plan.verb} can no longer be stopped halfway",
+                hint=f"finish the {plan.verb} (savepoints operations resume "
+                f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
                 operation=plan.operation_id,
             )
         # From here on nothing that was done counts any more, so it can only be undone to its end.
@@ -385,8 +387,9 @@ def refuse_changed(plan: TransitionPlan, store: Store) -> None:
         plan_basis.refuse_changed(store, plan.query, plan.verb, plan.basis)
     if safety_savepoint.newest_batch(plan.from_checkpoint) != plan.from_batch:
         raise QueryRunningError(
-            f"{plan.from_checkpoint} has changed since the plan was made: the query is running",
-            hint=f"stop the query, then start the {plan.verb} again",
+            f"{plan.query} is running: its checkpoint {plan.from_checkpoint} has changed since "
+            "the plan was made",
+            hint=f"stop the query, then run savepoints {plan.verb} again",
             query=plan.query,
         )
     for one in plan.outputs:
@@ -404,10 +407,10 @@ def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     if newest == plan.from_batch or is_rewound or log.is_done("generation_begun"):
         return
     raise StalePlanError(
-        f"{plan.query} has reached batch {newest} since this {plan.verb} began at batch "
+        f"{plan.query} has run to batch {newest} since this {plan.verb} began at batch "
         f"{plan.from_batch}, so the safety savepoint is out of date",
-        hint=f"stop the query; undo this {plan.verb}: savepoints operations undo "
-        f"{plan.operation_id}; then start the {plan.verb} again",
+        hint=f"stop the query, undo this {plan.verb} (savepoints operations undo "
+        f"{plan.operation_id}), and run savepoints {plan.verb} again",
         query=plan.query,
         operation=plan.operation_id,
     )

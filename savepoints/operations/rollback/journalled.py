@@ -61,10 +61,10 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
     ]
     if other:
         raise UsageError(
-            f"the {plan.verb} {plan.operation_id} was started with {', '.join(other)} and can "
-            "only be finished with the same options",
-            hint=f"finish it with them: savepoints operations resume {plan.operation_id}; or undo "
-            f"it: savepoints operations undo {plan.operation_id}",
+            f"the {plan.verb} {plan.operation_id} was interrupted; it was started with "
+            f"{', '.join(other)} and can be finished only with the same options",
+            hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
+            f"savepoints operations undo {plan.operation_id}",
             operation=plan.operation_id,
         )
     return plan
@@ -96,7 +96,7 @@ def reopen(plan: JournalledPlan, store: Store) -> Journal:
     operation = journal.unfinished(store.root, plan.query)
     if operation is None:
         raise UnfinishedOperationError(
-            f"{plan.verb} {plan.operation_id} was finished by another process in the meantime",
+            f"the {plan.verb} {plan.operation_id} has since been finished by another process",
             hint=f"see the result: savepoints operations list --query {plan.query}",
             operation=plan.operation_id,
         )

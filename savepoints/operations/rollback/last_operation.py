@@ -25,12 +25,12 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
         _refuse_followed(done[0], known)
         return done[0]
     of = f"a {verb} of {query}" if verb else f"the last operation on {query}"
-    why = f"that was {done[0].verb} {done[0].id}" if done else "no operation has finished"
+    why = f"it was the {done[0].verb} {done[0].id}" if done else "no operation has finished"
     if verb and done:
-        why = f"the last operation was {done[0].verb} {done[0].id}"
+        why = f"the last operation was the {done[0].verb} {done[0].id}"
     raise NotFoundError(
         f"cannot undo {of}: {why}",
-        hint=f"list its operations: savepoints operations list --query {query}",
+        hint=f"see what was done to it: savepoints operations list --query {query}",
         query=query,
     )
 
@@ -45,9 +45,9 @@ def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:
     if followers:
         raise IncompatibleError(
             f"{', '.join(followers)} already applied the correction of the {last.verb} "
-            f"{last.id} and would keep it",
-            hint="remove the events again through all of them: savepoints merge "
-            f"{last.query} --batch URI --downstream merge, with op remove in the batch",
+            f"{last.id} and would keep it if this {last.verb} were undone",
+            hint=f"remove the events from all of them instead: savepoints merge {last.query} "
+            "--batch URI --downstream merge, with op remove in the batch",
             query=last.query,
             operation=last.id,
         )

@@ -80,9 +80,9 @@ def rewound(
     if not (found.outputs or context.output_uris or context.output_topics):
         raise NotAlignedError(
             f"the output tables of {found.query} are unknown, so rows written after batch "
-            f"{found.batch_id} would stay and be written again",
-            hint=f"name the tables in [queries.{found.query}.outputs] in the settings, also for "
-            "later savepoints; or leave the outputs as they are: --outputs none",
+            f"{found.batch_id} would stay there and be written a second time",
+            hint=f"name the tables in [queries.{found.query}.outputs] in the settings; or "
+            "leave the outputs as they are: --outputs none",
             query=found.query,
         )
     outputs = _taken_back(context, found.outputs, found.generation, bound)
@@ -125,9 +125,9 @@ def _refuse_unknown_outputs(found: ResolvedTarget, uris: Mapping[str, str]) -> N
         except FileSinkError:
             pass
         raise NotAlignedError(
-            f"{found.savepoint_id} does not include the output {name}, {uris[name]}, so the "
-            "version to rewind it to is unknown",
-            hint="leave the outputs as they are: --outputs none; or remove this output from "
+            f"the savepoint {found.savepoint_id} does not include the output {name}, "
+            f"{uris[name]}, so it is unknown to which version to rewind it",
+            hint="leave the outputs as they are (--outputs none), or remove this output from "
             "the settings",
             output=name,
         )
@@ -139,10 +139,10 @@ def _refuse_other_tables(found: ResolvedTarget, bound: QuerySettings | None) -> 
         goes_on_in = bound.outputs.get(output.name) if bound else None
         if goes_on_in is not None and str(Location.of(goes_on_in)) != output.uri:
             raise NotAlignedError(
-                f"{found.savepoint_id} records the output {output.name} at {output.uri}, "
-                f"but the settings name {goes_on_in}, which would not be rewound",
-                hint="use the savepoint's table in the settings, or leave the outputs as they "
-                "are: --outputs none",
+                f"the savepoint {found.savepoint_id} has the output {output.name} at "
+                f"{output.uri}, but the settings name {goes_on_in}, which would not be rewound",
+                hint="name the savepoint's table in the settings, or leave the outputs as "
+                "they are: --outputs none",
                 output=output.name,
             )
 
@@ -217,9 +217,9 @@ def _saved_at(context: QueryContext, begin_at: tuple[str, ...]) -> Savepoint:
         if tuple(map(_spelled, one.cut.offsets)) == begin_at:
             return one
     raise UsageError(
-        f"no savepoint of {query} was taken at exactly {'; '.join(begin_at)}, so the matching "
-        "version of the outputs is unknown",
-        hint="use --outputs keep or truncate, or roll back to a savepoint with its outputs: "
+        f"no savepoint of {query} was taken at exactly {'; '.join(begin_at)}, so it is unknown "
+        "to which version to rewind the outputs",
+        hint="use --outputs keep or --outputs truncate, or go to a savepoint instead: "
         f"savepoints rollback NAME --query {query}",
         query=query,
     )
@@ -235,10 +235,10 @@ def _refuse_half_done(query: str, begun: int | None, outputs: Mapping[str, str])
     """Refuse to keep outputs that may have rows of a batch that is not committed."""
     if outputs and begun is not None:
         raise UsageError(
-            f"batch {begun} of {query} was started but not committed, so the outputs "
-            "may already have its rows and would receive them twice",
-            hint=f"finish the batch (savepoints run {query} --until latest), or use "
-            "--outputs truncate",
+            f"batch {begun} of {query} was started but not committed: the outputs may already "
+            "have its rows, which would then be written a second time",
+            hint=f"finish the batch (savepoints run {query} --until latest), or use --outputs "
+            "truncate",
             query=query,
         )
 
@@ -294,8 +294,7 @@ def _keep_output(
         if batch_id is None and was.version >= 0:
             raise FileSinkError(
                 f"{uri} is written by Spark's file sink, which silently drops batch numbers "
-                "that it has already seen; with empty state, batch numbers start from 0 "
-                "again",
+                "that it has seen before, and with empty state batch numbers start from 0",
                 hint="use --outputs truncate, or give the query a new output directory",
                 uri=uri,
             )

@@ -68,8 +68,8 @@ class QueryContext:
             return str(Location.of(to))
         if self.bound is None:
             raise UsageError(
-                f"the query {self.query} is not in the settings, so the directory of its new "
-                "checkpoint is unknown",
+                f"the query {self.query} is not in the settings, so it is unknown where its "
+                "new checkpoint should be",
                 hint="name a new directory: --to s3://bucket/path",
                 query=self.query,
             )

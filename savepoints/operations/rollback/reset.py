@@ -242,7 +242,7 @@ def _write_empty(plan: ResetPlan) -> NewCheckpoint:
     if not native.claim(target, f"{VERB} {plan.operation_id}"):
         raise TargetExistsError(
             f"{target} has already been used: a query was started from it",
-            hint="nothing is overwritten: name another directory with --to",
+            hint="name a new directory with --to; nothing is overwritten",
         )
     faults.reach("reset.claimed")
     for name, position in plan.sources:
@@ -268,10 +268,9 @@ def _present(context: QueryContext) -> _Present:
     not_kafka = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
     if not_kafka:
         raise IncompatibleError(
-            f"source {not_kafka[0]} of {query} prevents a reset: the sources of the query "
-            "must be all Kafka topics or all Delta tables",
-            hint="go back to a savepoint or a retained batch: savepoints rollback; or start "
-            "a new query for that source",
+            f"source {not_kafka[0]} of {query} prevents a reset, which needs a query that "
+            "reads only Kafka topics or only Delta tables",
+            hint="roll back to a savepoint or a retained batch instead: savepoints rollback --help",
             query=query,
         )
     return _Present(
@@ -289,9 +288,10 @@ def _unstarted(
     """Return where a generation stands that has committed nothing: at its beginning."""
     if bound is None:
         raise NoCommittedBatchError(
-            f"{generation.checkpoint} has no committed batch, so the sources of "
-            f"{generation.query} are unknown",
-            hint=f"add a section [queries.{generation.query}] to the settings, or run one batch",
+            f"the sources of {generation.query} are unknown, because it has not committed a "
+            f"batch in {generation.checkpoint}",
+            hint=f"add a section [queries.{generation.query}] to the settings, or let the "
+            "query run one batch first",
             query=generation.query,
         )
     app = apps.load(bound.app)
@@ -302,8 +302,8 @@ def _unstarted(
         positions = [{bound.topics.get(name, one.topic): {}} for name, one in inputs.items()]
     else:
         raise NoCommittedBatchError(
-            f"{generation.query} has {len(inputs)} sources and has never been started, so the "
-            "order in which Spark numbers them is unknown",
+            f"{generation.query} has {len(inputs)} sources but has never run, so it is unknown "
+            "in which order Spark numbers them",
             hint=f"run one batch first: savepoints run {generation.query} --max-records 1",
             query=generation.query,
         )
@@ -335,8 +335,8 @@ def _moves(
         one.require_same(ids)
     if missing := [name for name in topics if name not in found]:
         raise SourceDataGoneError(
-            f"Kafka has no topic {missing[0]}, which {context.query} reads",
-            hint="check its name in [queries.NAME.topics]; nothing was reset",
+            f"Kafka has no topic {missing[0]}, which {context.query} reads; nothing was reset",
+            hint=f"correct the topic's name in [queries.{context.query}.topics]",
             topics=missing,
         )
     moves = reset_targets.resolve(
@@ -370,7 +370,7 @@ def _require_state(query: str, state: State, now: _Present) -> None:
     if state == "keep" and now.batch_id is None:
         raise NoCommittedBatchError(
             f"{query} has no committed batch, so there is no state to keep",
-            hint="omit --state",
+            hint="omit --state, which starts with empty state",
             query=query,
         )
 
@@ -418,7 +418,7 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
     if bound is None:
         raise IncompatibleError(
             f"late events were merged into {query} after that position, for example by "
-            f"{found[0].id}, and it is unknown which inputs would read them again",
+            f"{found[0].id}, but it is unknown which inputs read them",
             hint=f"add a section [queries.{query}] with app and archives to the settings",
             query=query,
             merges=[one.id for one in found],

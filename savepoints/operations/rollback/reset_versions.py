@@ -37,8 +37,8 @@ def resolve(
     known = {one.table_id: one for one in _tables(bound)}
     if missing := [one.table_id for one in now if one.table_id not in known]:
         raise UsageError(
-            f"{query} reads the table with the id {missing[0]}, whose location is unknown",
-            hint=f"add its location to [queries.{query}.tables] in the settings",
+            f"{query} reads a table whose location is unknown; its id is {missing[0]}",
+            hint=f"add the location of the table to [queries.{query}.tables] in the settings",
             query=query,
             table_id=missing[0],
         )
@@ -54,13 +54,13 @@ def require_whole(
     """Refuse what a reset cannot do with a query that reads tables."""
     if scope is not None or skipped:
         raise UsageError(
-            "the query reads tables, which have no topics or partitions to choose",
+            "the query reads tables, so topics and partitions cannot be chosen",
             hint="omit --topic and --intermediate-topic",
         )
     if state == "empty" and (isinstance(target, datetime) or target.kind != "earliest"):
         raise UsageError(
-            "with empty state a table can only be read from its beginning",
-            hint="use --to-earliest, or keep the state: --state keep",
+            "a query that starts with empty state can read a table only from its beginning",
+            hint="use --to-earliest, or keep the state with --state keep",
         )
 
 
@@ -90,16 +90,17 @@ def _to(
     version = _next(target, now, table)
     if not 0 <= version <= table.newest + 1:
         raise UsageError(
-            f"nothing was reset: {table.uri} has versions {table.oldest} to {table.newest}, "
-            f"so version {version} is out of range",
-            hint=f"use {table.oldest} to {table.newest + 1}",
+            f"version {version} of {table.uri} is out of range, as the table has versions "
+            f"{table.oldest} to {table.newest}; nothing was reset",
+            hint=f"choose a version from {table.oldest} to {table.newest + 1}, which is the "
+            "next one",
             uri=table.uri,
             version=version,
         )
     if version < table.oldest and not allow_data_loss:
         raise SourceDataGoneError(
-            f"version {version} of {table.uri} would be read next, but the log of the table "
-            f"no longer has commits before version {table.oldest}",
+            f"the query would read version {version} of {table.uri} next, but the log of the "
+            f"table no longer has versions before {table.oldest}",
             hint="choose a later version, or accept the loss with --allow-data-loss",
             uri=table.uri,
             version=version,
@@ -117,7 +118,7 @@ def _next(target: Target | datetime, now: TablePosition, table: TableVersions) -
         return 0 if table.oldest == 0 and target <= table.first else table.before(target) + 1
     if target.kind == "file":
         raise UsageError(
-            "an offsets file is for Kafka topics, but the query reads tables",
+            "an offsets file works only for Kafka topics, but the query reads tables",
             hint="use --to-offset with the version to read next",
         )
     versions = {

@@ -328,9 +328,9 @@ def _refuse_unreadable(
     """Refuse a query that runs, or whose sources cannot go on from there; return what to know."""
     if asked.sources is not None and (not found.is_saved or found.ends is not None):
         raise UsageError(
-            "--source works only with a savepoint",
-            hint="roll back to the point first, take a savepoint, then roll back to it with "
-            "--source",
+            "--source works only with a savepoint, not with another point",
+            hint="roll back without --source, take a savepoint (savepoints create QUERY), "
+            "then roll back to it with --source",
         )
     settings = context.settings
     assumed = activity.refuse_active(context, stopped=asked.stopped)

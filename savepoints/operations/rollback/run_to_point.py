@@ -34,17 +34,17 @@ def application_of(
     application = app or (bound.app if bound else None)
     if bound is None or application is None:
         raise UsageError(
-            f"reaching a point between two savepoints means running {query}, which is not in the "
-            "settings",
-            hint=f"add a section [queries.{query}] with app, checkpoints and outputs, or choose "
-            f"a savepoint: savepoints list --query {query}",
+            f"the point lies between two savepoints, and to get there {query} has to run, but "
+            "it is not in the settings",
+            hint=f"add a section [queries.{query}] with app, checkpoints and outputs to the "
+            f"settings, or choose a savepoint: savepoints list --query {query}",
             query=query,
         )
     if not rewind_outputs:
         raise UsageError(
-            "reaching that point means running the query, which writes to its outputs, so they "
-            "must be rewound first",
-            hint="omit --outputs, or choose a savepoint",
+            "the point lies between two savepoints, and the query that runs to it writes to "
+            "its outputs, so they must be rewound first",
+            hint=f"omit --outputs none, or choose a savepoint: savepoints list --query {query}",
             query=query,
         )
     apps.load_for(query, bound.model_copy(update={"app": application}))

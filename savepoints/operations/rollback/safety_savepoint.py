@@ -49,7 +49,8 @@ def plan(generation: Generation, outputs: Mapping[str, str], settings: Settings)
         )
     except FileNotFoundError as gone:
         raise CheckpointDamagedError(
-            f"batch {batch} of {generation.checkpoint} cannot be saved: {gone} is missing",
+            f"no safety savepoint of batch {batch} in {generation.checkpoint} can be taken, "
+            f"because {gone} is missing",
             hint=_UNSAFE,
             query=generation.query,
         ) from None

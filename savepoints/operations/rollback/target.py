@@ -145,8 +145,8 @@ def query_of(store: Store, query: str | None) -> str:
     if len(queries) == 1:
         return queries[0]
     raise UsageError(
-        f"the store has {len(queries)} queries: choose one of them",
-        hint=f"add --query, one of: {', '.join(queries) or 'none yet'}",
+        f"the store has {len(queries)} queries, so it is unclear which one is meant",
+        hint=f"name one with --query: {', '.join(queries) or 'none yet'}",
     )
 
 
@@ -196,8 +196,8 @@ def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
     """Refuse a form that a batch which is not saved yet will not have."""
     if form == "canonical":
         raise UsageError(
-            f"batch {found.batch_id} has no savepoint yet; the one taken now will have only "
-            "the native form",
+            f"batch {found.batch_id} has no savepoint yet, and the one taken now will have "
+            "only the native form",
             hint="omit --format",
         )
 
@@ -279,8 +279,8 @@ def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) 
     raise SavepointNotFoundError(
         f"no savepoint of {query} was taken before {rfc3339(moment)}, when Kafka was at "
         f"{kafka_position(there)}",
-        hint=f"list them: savepoints list --query {query}; or start over: savepoints reset "
-        f"{query} --to-earliest",
+        hint=f"choose a savepoint (savepoints list --query {query}), or start over from the "
+        f"first record: savepoints reset {query} --to-earliest",
         query=query,
     )
 
@@ -295,11 +295,10 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
         {source_kind.kind_of(one) for one in savepoints[0].cut.offsets} if savepoints else ()
     )
     raise SavepointNotFoundError(
-        f"an exact time needs a savepoint of {query} that was taken while it read only from "
-        "Kafka or only from Delta tables, and there is none (it reads: "
-        f"{', '.join(kinds) or 'nothing yet'})",
-        hint="go by when batches were committed (--at-by commit), or choose a savepoint or a "
-        f"retained batch: savepoints list --query {query}",
+        f"no savepoint of {query} was taken while it read only from Kafka or only from Delta "
+        f"tables, which an exact time needs (it reads: {', '.join(kinds) or 'nothing yet'})",
+        hint="go by when batches were committed (--at-by commit), or choose a savepoint: "
+        f"savepoints list --query {query}",
         query=query,
     )
 
@@ -311,9 +310,9 @@ def _committed_to_tables(
     query, bound = context.query, context.bound
     if bound is None or not bound.tables:
         raise UsageError(
-            f"the locations of the tables that {query} reads are unknown, so their versions "
-            "at that time are unknown, too",
-            hint=f"add [queries.{query}.tables] to the settings; or go by when batches were "
+            f"the locations of the tables that {query} reads are unknown, and so are their "
+            "versions at that time",
+            hint=f"add [queries.{query}.tables] to the settings, or go by when batches were "
             "committed: --at-by commit",
             query=query,
         )
@@ -332,7 +331,8 @@ def _committed_to_tables(
     listed = ", ".join(f"{uri} was at version {version}" for uri, version in versions.items())
     raise SavepointNotFoundError(
         f"no savepoint of {query} was taken before {rfc3339(moment)}, when {listed}",
-        hint=f"list them: savepoints list --query {query}; or begin again with a new query",
+        hint=f"choose a savepoint (savepoints list --query {query}), or start over: savepoints "
+        f"reset {query} --to-earliest",
         query=query,
     )
 
@@ -354,9 +354,9 @@ def _before_last(store: Store, query: str) -> Savepoint:
     ]
     if done and (together := done[0].plan.get("queries")):
         raise UsageError(
-            f"the last operation on {query} was the {done[0].verb} {done[0].id}, which changed "
-            f"{', '.join(together)} together",
-            hint=f"undo it as a whole: savepoints undo {query}",
+            f"the last operation on {query}, the {done[0].verb} {done[0].id}, changed several "
+            f"queries together: {', '.join(together)}",
+            hint=f"undo it for all of them: savepoints undo {query}",
             query=query,
             operation=done[0].id,
         )
@@ -368,14 +368,14 @@ def _before_last(store: Store, query: str) -> Savepoint:
                 f"the {done[0].verb} {done[0].id} of {query} found nothing to save, so "
                 "there is no state to return to"
             ),
-            hint=f"list the savepoints: savepoints list --query {query}",
+            hint=f"choose a savepoint to roll back to: savepoints list --query {query}",
             query=query,
         )
     last = done[0]
     if "--undo" in str(last.plan.get("command")).split():
         raise UsageError(
             f"the last rollback or reset of {query} was undone by {last.id} at {last.finished_at}",
-            hint=f"to restore what was undone: savepoints rollback {last.plan['safety_id']}",
+            hint=f"bring back what was undone: savepoints rollback {last.plan['safety_id']}",
             query=query,
             operation=last.id,
         )

@@ -89,9 +89,9 @@ class _Subject:
         now = self.store.generations.find_current(self.name)
         where = f"continues at {now.checkpoint}" if now else "has ended"
         raise NotAlignedError(
-            f"{self.checkpoint} is generation {mine.generation} of {self.name}, which was "
-            f"ended by {mine.ended_why}: {self.name} {where}",
-            hint="start the query with that checkpoint"
+            f"{self.checkpoint} is no longer the checkpoint of {self.name}: its generation "
+            f"{mine.generation} was ended by {mine.ended_why}, and the query {where}",
+            hint="start the query with that checkpoint as its checkpointLocation"
             if now
             else f"show its history: savepoints lineage --query {self.name}",
             query=self.name,
@@ -328,9 +328,9 @@ class Attached:
                 return
             if time.monotonic() > end:
                 raise PartlyDoneError(
-                    f"the running batch of {self._subject.name} did not finish within "
-                    f"{duration_text(wait)}: the query continues",
-                    hint="wait longer: attached.stop(wait=timedelta(hours=1))",
+                    f"{self._subject.name} did not finish its running batch within "
+                    f"{duration_text(wait)} and continues to run",
+                    hint="wait longer, for example attached.stop(wait=timedelta(hours=1))",
                     query=self._subject.name,
                 )
             time.sleep(_POLL_SECONDS)
@@ -402,7 +402,8 @@ def attach(
         settings = known or config_settings.load(flags={"store": uri})
     if not (uri or settings.store):
         raise UsageError(
-            "no store was given", hint="savepoints.attach(…, store='s3://bucket/savepoints')"
+            "no store was given",
+            hint="pass one: savepoints.attach(…, store='s3://bucket/savepoints')",
         )
     opened = Store.at(uri or settings.store, settings=settings).make(_LOG.info)
     directory = Location.of(checkpoint or listener.checkpoint_of(query))

@@ -19,13 +19,13 @@ def refusal(
     known = history.history(store, query) if store.generations.find_current(query) else []
     batch = position.read(checkpoint).committed
     again = "start the driver again: it continues from its checkpoint"
-    alone = "next time, send the signal to the Python process alone"
+    alone = "in future, send the signal only to the Python process"
     if batch is None:
-        return PartlyDoneError(f"{ended}: nothing was committed", hint=again, query=query)
+        return PartlyDoneError(f"{ended}; no batch was committed either", hint=again, query=query)
     if not known:
         tables = "".join(f" --table {name}={uri}" for name, uri in outputs.items())
         return PartlyDoneError(
-            f"{ended}, and there is none; the newest committed batch is {batch}",
+            f"{ended}, and there is no earlier one; the newest committed batch is {batch}",
             hint=f"save it: savepoints create --checkpoint {checkpoint} --name {query}{tables} "
             f"--format native; {alone}",
             query=query,

@@ -112,7 +112,7 @@ def pause(
             raise PartlyDoneError(
                 f"{query} is paused at batch {now.batch_id}, but no savepoint was taken: "
                 f"{now.error}",
-                hint=f"fix the cause, then: savepoints create {query}",
+                hint=f"fix the cause, then take it: savepoints create {query}",
                 query=query,
             )
     return now
@@ -179,23 +179,24 @@ def _wait(
             raise PartlyDoneError(
                 f"{query} is not {target}: {now.asked_by} has since requested that it be "
                 f"{now.wanted}",
-                hint=f"repeat the request: {_command(query, target)}",
+                hint=f"ask again: {_command(query, target)}",
                 query=query,
             )
         if now.state == "stopped":
             if begun.state == "stopped":
                 return now
             raise PartlyDoneError(
-                f"{query} is not {target}: the run ({begun.run}) ended first",
-                hint=f"see why: savepoints events --query {query}; the next run starts {target}",
+                f"{query} is not {target}, because the run ({begun.run}) ended first",
+                hint=f"see why it ended: savepoints events --query {query}; the next run will "
+                f"be {target}",
                 query=query,
             )
         if time.monotonic() > end:
             raise PartlyDoneError(
                 f"{query} is not {target} after {duration_text(wait)}; it is still {now.state}"
                 + (f", by {now.run}" if now.run else ""),
-                hint=f"the request remains in effect; wait longer: {_command(query, target)} "
-                "--wait 30m",
+                hint=f"wait longer: {_command(query, target)} --wait 30m; the request remains in "
+                "effect",
                 query=query,
                 state=now.state,
             )

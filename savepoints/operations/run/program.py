@@ -82,8 +82,8 @@ def _refuse_ended(store: Store, query: str) -> None:
     if generations and all(one.status != "current" for one in generations):
         raise QueryNotFoundError(
             f"the query {query} has ended: {generations[0].ended_why}",
-            hint=f"fork the query from one of its savepoints: savepoints list --query {query}, "
-            "then savepoints fork ID NAME",
+            hint="continue as a new query from one of its savepoints: savepoints list --query "
+            f"{query}, then savepoints fork ID NAME",
             query=query,
         )
 
@@ -96,8 +96,9 @@ def _refuse_promoted(store: Store, order: Order, app: str) -> None:
         return
     if now.is_promoted:
         raise UsageError(
-            f"a fork took over as generation {now.generation} of {query} after this run was "
-            f"started with --app {app}",
-            hint=f"run the fork's program: savepoints run {query}; or pass --app again",
+            f"this run was started with --app {app}, but a fork has since taken over as "
+            f"generation {now.generation} of {query}",
+            hint=f"run the program of the fork: savepoints run {query}; or start the run again "
+            "with --app to use another one",
             query=query,
         )

@@ -59,8 +59,8 @@ def require_present(store: Store, generation: Generation, bound: QuerySettings) 
         return
     if because := _evidence(store, generation, bound):
         raise CheckpointDamagedError(
-            f"the checkpoint of {generation.query}, {generation.checkpoint}, has no file "
-            f"'metadata', although {because}",
+            f"the checkpoint {generation.checkpoint} of {generation.query} is damaged: the "
+            f"file 'metadata' is missing, although {because}",
             hint="rebuild the checkpoint and outputs from the newest good savepoint: savepoints "
             f"run {generation.query} --recover",
             query=generation.query,
@@ -167,10 +167,10 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
             return savepoint
         progress(f"{savepoint.id} is broken: {report.findings[0].what}")
     raise CheckpointDamagedError(
-        f"the checkpoint of {query} is damaged ({problem}), and all {len(known)} savepoints that "
-        "could be used to recover it are broken",
-        hint=f"list all savepoints: savepoints list --query {query}; or start over from Kafka: "
-        f"savepoints reset {query} --to-earliest",
+        f"the checkpoint of {query} is damaged ({problem}), and so are all {len(known)} "
+        "savepoints from which it could be recovered",
+        hint=f"start over from the first record: savepoints reset {query} --to-earliest "
+        f"--outputs truncate; or see the savepoints: savepoints list --query {query}",
         query=query,
         savepoints=[one.id for one in known],
     )

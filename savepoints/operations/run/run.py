@@ -83,7 +83,10 @@ def run(
         SavepointsError: If the query fails.
     """
     if max_records is not None and max_records < 1:
-        raise UsageError(f"{max_records} is not a valid number of records", hint="use 1 or more")
+        raise UsageError(
+            f"--max-records is {max_records}, but must be at least 1",
+            hint="pass 1 or more, or omit the option",
+        )
 
     order = Order(
         store=store,

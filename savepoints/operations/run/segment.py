@@ -158,8 +158,9 @@ def _target(program: Program) -> KafkaEnd | TableEnd | None:
         return run_ends.of_topics(order.store, inputs, order.until or "latest")
     if order.max_records is not None or order.until is None:
         raise UsageError(
-            f"{order.query} reads a table version by version, so --max-records does not apply",
-            hint=f"savepoints run {order.query} --until version:N, a time, or latest",
+            f"--max-records works only for Kafka topics, but {order.query} reads a table",
+            hint="use --until instead, with version:N, a time or latest: savepoints run "
+            f"{order.query} --until latest",
             query=order.query,
         )
     return None if order.until == "latest" else run_ends.of_tables(order.store, inputs, order.until)

@@ -282,8 +282,8 @@ class Supervisor:
     def _waits_already(self, other: LeaseRecord | None) -> QueryRunningError:
         name = other.who if other else "another process"
         return QueryRunningError(
-            f"the query {self.query} already has a run, currently paused: {name}",
-            hint=f"resume that run: savepoints resume {self.query}",
+            f"the query {self.query} already has a run, which is paused: {name}",
+            hint=f"resume that run instead: savepoints resume {self.query}",
             query=self.query,
             holder=name,
         )

@@ -231,10 +231,10 @@ def _read(
         if generation is None:
             raise
         raise CheckpointNotFoundError(
-            f"there is nothing to save: {generation.query} has not run since generation "
-            f"{generation.generation} began, or its checkpoint is lost: {location}",
-            hint=f"run it: savepoints run {generation.query} --until latest; or if its checkpoint "
-            f"is lost: savepoints run {generation.query} --recover",
+            f"there is nothing to save at {location}: {generation.query} has not run since "
+            f"generation {generation.generation} began, or its checkpoint was lost",
+            hint=f"run it first: savepoints run {generation.query} --until latest; or, if its "
+            f"checkpoint was lost: savepoints run {generation.query} --recover",
             **error.details,
         ) from None
 
@@ -251,8 +251,9 @@ def _locate(
         generation = store.generations.current(query)
         return query, generation, Location.of(generation.checkpoint)
     raise UsageError(
-        "no query or checkpoint was given",
-        hint="savepoints create QUERY, or savepoints create --checkpoint s3://bucket/path",
+        "neither a query nor a checkpoint was given",
+        hint="name a query (savepoints create QUERY) or a checkpoint: savepoints create "
+        "--checkpoint s3://bucket/path",
     )
 
 
@@ -353,8 +354,8 @@ def _taken(
         done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
         if done and done[0].state == "expired":
             raise SavepointNotFoundError(
-                f"savepoint {plan.savepoint_id} has already been taken and is being deleted",
-                hint=f"take another: savepoints create {plan.query}",
+                f"savepoint {plan.savepoint_id} was taken and then deleted",
+                hint=f"take a new one: savepoints create {plan.query}",
                 savepoint=plan.savepoint_id,
             )
         if done:
@@ -511,7 +512,8 @@ def _refuse_other_checkpoint(
     if generation is None and current is not None and current.begun_by != _REGISTERED:
         raise UsageError(
             f"the checkpoint of the query {query} is {current.checkpoint}, not {checkpoint}",
-            hint="give the query at this checkpoint its own name with --query",
+            hint="save this checkpoint under a name of its own: savepoints create "
+            f"--checkpoint {checkpoint} --name NAME",
             query=query,
         )
 

@@ -55,8 +55,9 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
     if savepoint.operators and not mine:
         reasons = "; ".join(str(one.native_only) for one in savepoint.operators)
         raise NativeOnlyError(
-            f"savepoint {savepoint.id} has no operator with a canonical form: {reasons}",
-            hint="the native form is complete and can be restored unchanged",
+            f"savepoint {savepoint.id} cannot have canonical rows: {reasons}",
+            hint="restore its native form, which is complete: savepoints restore "
+            f"{savepoint.id} --to URI",
             savepoint=savepoint.id,
         )
     done = "canonical" in savepoint.forms
@@ -111,7 +112,7 @@ def _export(plan: ExportPlan, store: Store, progress: Progress, tasks: int | Non
         except FileExistsError:
             raise UsageError(
                 f"savepoint {plan.savepoint_id} is being exported by another process",
-                hint=f"check on the export later: savepoints show {plan.savepoint_id}",
+                hint=f"wait for it to finish, then look: savepoints show {plan.savepoint_id}",
                 savepoint=plan.savepoint_id,
             ) from None
         faults.reach("export.manifest")

@@ -41,14 +41,14 @@ def missing(store: Store, query: str, *, command: str) -> NoCommittedBatchError:
     """
     holder = lease.holder(store.root, query)
     if holder is not None and holder.runs:
-        hint = f"it is running ({holder.who}); wait longer: {command} --wait 1h"
+        hint = f"wait longer for the running query ({holder.who}): {command} --wait 1h"
     else:
         hint = (
-            "it is not running; run it until it has: "
-            f"savepoints run {query} --until latest; or start its driver"
+            f"start the query, which is not running: savepoints run {query} --until latest; or "
+            "start its driver"
         )
     return NoCommittedBatchError(
-        f"{query} has not finished its first batch, so there is nothing to save yet",
+        f"{query} has not finished its first batch yet, so there is nothing to save",
         hint=hint,
         query=query,
     )

@@ -31,8 +31,8 @@ def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
     if reasons and "native" not in wanted:
         what, reason = next(iter(reasons.items()))
         raise NativeOnlyError(
-            f"{what} has no canonical form: {reason}",
-            hint="use --format native, or --format both for the other operators",
+            f"{what} cannot be saved in the canonical form: {reason}",
+            hint="use --format native, or --format both to get the rows of the other operators",
             operators=list(reasons),
         )
     notes = [
@@ -42,7 +42,10 @@ def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
     if not nothing and "canonical" in wanted and (problem := _no_raw_rows(files.cut.provider)):
         if "native" not in wanted:
             raise NativeOnlyError(
-                problem, hint=f"use --format native, then {_EXPORT_LATER}", operators=[]
+                problem,
+                hint="use --format native, then run where Spark 4.2 is installed: "
+                "savepoints export NAME",
+                operators=[],
             )
         notes.append(f"saved in the native form only: {problem}; {_EXPORT_LATER}")
         nothing = True
@@ -69,8 +72,9 @@ def require_readable(savepoint: Savepoint) -> None:
     """Check that the rows of a savepoint without a canonical form can be read from its files."""
     if problem := _no_raw_rows(savepoint.cut.provider):
         raise NativeOnlyError(
-            f"savepoint {savepoint.id} has only the native form, and {problem}",
-            hint=f"{_EXPORT_LATER}: savepoints export {savepoint.id}",
+            f"savepoint {savepoint.id} has only native files, whose rows cannot be read here: "
+            f"{problem}",
+            hint=f"run where Spark 4.2 is installed: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
         )
 
@@ -84,9 +88,9 @@ def require_rows(query: str, files: CutFiles) -> None:
     unknown = [one.native_only for one in files.operator_states if one.name == UNNAMED]
     if problem := _no_raw_rows(files.cut.provider) or next(iter(unknown), None):
         raise NativeOnlyError(
-            f"the state of {query} cannot be merged into here: {problem}",
-            hint="run the command where Spark 4.2 is installed, on a checkpoint that Spark 4.0 or "
-            "later has written a batch of; --policy append needs no state rows",
+            f"late events cannot be merged into the state of {query} here: {problem}",
+            hint="run the command where Spark 4.2 is installed, after Spark 4.0 or newer has "
+            "run a batch of the query; or use --policy append, which needs no state rows",
             query=query,
         )
 

@@ -46,7 +46,8 @@ def require_possible(group: str, offsets: tuple[str | None, ...], settings: Kafk
     """
     if not lowest_offsets(offsets):
         raise UsageError(
-            f"the query does not read from Kafka, so it has no offsets for the group {group}",
+            "the query does not read from Kafka, so there are no offsets to commit for the "
+            f"group {group}",
             hint="omit --commit-group",
             group=group,
         )

@@ -34,7 +34,9 @@ def outputs_of(
         try:
             return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
         except NotFoundError as error:
-            error.hint = f"check the URI of output {name}, or save without outputs: --outputs none"
+            error.hint = (
+                f"correct the URI of the output {name}, or save no output versions: --outputs none"
+            )
             raise
 
     return tuple(in_parallel(find, list(outputs.items())))

@@ -26,9 +26,9 @@ def read(checkpoint: Location, batch_id: int | None) -> CutFiles:
         except FileNotFoundError as gone:
             missing = gone
     raise NoCommittedBatchError(
-        f"{checkpoint}: {missing} is missing",
-        hint="the checkpoint is damaged, or the query removes files too quickly; if so, raise "
-        f"{_RETAINED}",
+        f"a file of the batch is missing in {checkpoint}: {missing}",
+        hint=f"raise {_RETAINED}, if the query removes old files too quickly; otherwise the "
+        "checkpoint is damaged: savepoints run QUERY --recover",
         checkpoint=str(checkpoint),
     )
 
@@ -55,8 +55,8 @@ def copy(
         except FileNotFoundError as gone:
             progress(f"the query removed {gone} in the meantime; trying a newer batch")
     raise NoCommittedBatchError(
-        f"{checkpoint}: the query removed files faster than they could be copied, "
+        f"the query removed old files from {checkpoint} before they could be copied, "
         f"{ATTEMPTS} times in a row",
-        hint=f"raise {_RETAINED} of the query",
+        hint=f"raise {_RETAINED} in the settings of the query, so that Spark keeps files longer",
         checkpoint=str(checkpoint),
     )

@@ -49,9 +49,10 @@ def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:
     """Refuse to carry out a plan that was made from something else; the caller holds the lease."""
     if changes := list(_changes(basis, read(store, query))):
         raise StalePlanError(
-            f"{query} changed since this {verb} was planned: {'; '.join(changes)}",
-            hint=f"nothing was changed; see what happened: savepoints events --query {query}; "
-            f"then plan the {verb} again",
+            f"{query} has changed since this {verb} was planned: {'; '.join(changes)}. Nothing "
+            f"was changed by the {verb}",
+            hint=f"see what happened (savepoints events --query {query}), then run savepoints "
+            f"{verb} again",
             query=query,
         )
 

@@ -318,7 +318,7 @@ def fill(
         raise TargetExistsError(
             f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
             "since",
-            hint="nothing is overwritten: name a new directory with --to",
+            hint="name a new directory with --to; nothing is overwritten",
             target=plan.target,
         )
     return restored(plan, begun=begun, already=not fresh)
@@ -345,7 +345,7 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange
     form = wanted or ("canonical" if change.words else savepoint.forms[0])
     if form == "native" and change.words:
         raise UsageError(
-            "the native form keeps the saved partitions and provider, so it cannot be restored "
+            "the native form can be restored only with its own partitions and provider, not "
             f"with {change.text}",
             hint="omit --format, or use --format canonical",
             savepoint=savepoint.id,
@@ -353,7 +353,7 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange
     reasons = [one.native_only for one in savepoint.operators if one.native_only]
     if form == "canonical" and reasons and len(reasons) == len(savepoint.operators):
         raise NativeOnlyError(
-            f"savepoint {savepoint.id} cannot have a canonical form: {reasons[0]}",
+            f"savepoint {savepoint.id} has no canonical form: {reasons[0]}",
             hint="restore it with --format native",
             savepoint=savepoint.id,
         )
@@ -363,7 +363,7 @@ def _choose_form(savepoint: Savepoint, wanted: Form | None, change: LayoutChange
         only = ", ".join(savepoint.forms)
         raise UsageError(
             f"savepoint {savepoint.id} has no {form} form, only {only}",
-            hint=f"write it with: savepoints export {savepoint.id}"
+            hint=f"add it first: savepoints export {savepoint.id}"
             if form == "canonical"
             else f"restore it with --format {savepoint.forms[0]}",
             savepoint=savepoint.id,

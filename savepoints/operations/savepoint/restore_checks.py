@@ -28,8 +28,8 @@ def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFi
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {count_text(len(wrong), 'file')} "
             f"missing or truncated, for example {wrong[0]}",
-            hint=f"list all damaged files: savepoints verify {savepoint.id}; choose another "
-            "savepoint: savepoints list",
+            hint="choose another savepoint (savepoints list), or list all damaged files: "
+            f"savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
             files=wrong,
         )
@@ -40,8 +40,8 @@ def refuse_broken(savepoint: Savepoint) -> None:
     if savepoint.state == "broken":
         raise VerificationError(
             f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
-            hint="choose another: savepoints list; if it has been repaired, verify it again: "
-            f"savepoints verify {savepoint.id}; or use it anyway: --even-broken",
+            hint="choose another savepoint (savepoints list), check this one again "
+            f"(savepoints verify {savepoint.id}), or use it anyway with --even-broken",
             savepoint=savepoint.id,
         )
 
@@ -51,8 +51,8 @@ def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
     if found := source_positions.unreplayable(cut.offsets, paths):
         raise IncompatibleError(
             f"{unreplayable_text(query, found)}: records after batch {cut.batch_id} would be lost",
-            hint="accept this with --accept-unreplayable, or avoid it: read from Kafka, files or "
-            "tables",
+            hint="accept the loss with --accept-unreplayable; in future, read from Kafka, "
+            "files or tables",
             query=query,
             sources=list(found),
         )
@@ -94,12 +94,12 @@ def refuse_seen(savepoint: Savepoint) -> None:
         batch = savepoint.cut.batch_id
         if newest is not None and newest > batch:
             raise NotAlignedError(
-                f"{one.uri} already has the batches of {savepoint.query} up to {newest}, but the "
-                f"restored query would continue with {batch + 1}: Delta would silently drop all "
-                f"batches before {newest + 1}",
-                hint=f"rewind the table too: savepoints rollback {savepoint.id}; if the program "
-                "writes elsewhere: --outputs none; or write those batches again alongside the "
-                "existing rows: --new-query-id",
+                f"{one.uri} already has the batches of {savepoint.query} up to {newest}, but "
+                f"the restored query would continue with batch {batch + 1}, and Delta would "
+                f"silently drop all batches up to {newest}",
+                hint=f"rewind the table as well: savepoints rollback {savepoint.id}; or use "
+                "--outputs none if the program writes to other tables, or --new-query-id to "
+                "write these batches again next to their existing rows",
                 uri=one.uri,
                 output=one.name,
             )
@@ -119,8 +119,8 @@ def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile])
             f"savepoint {savepoint_id} is damaged: the SHA-256 of "
             f"{count_text(len(wrong), 'file')} does not match the manifest, for example "
             f"{wrong[0]}",
-            hint=f"list all damaged files: savepoints verify {savepoint_id}; choose another "
-            "savepoint: savepoints list",
+            hint="choose another savepoint (savepoints list), or list all damaged files: "
+            f"savepoints verify {savepoint_id}",
             savepoint=savepoint_id,
             files=wrong,
         )

@@ -107,7 +107,7 @@ def check(target: Location, batch_id: int, written: Sequence[OperatorState], pro
 def _require_rescalable(savepoint: Savepoint, partitions: int) -> None:
     if partitions < 1:
         raise UsageError(
-            f"{partitions} is not a valid number of state partitions", hint="use 1 or more"
+            f"--partitions is {partitions}, but must be at least 1", hint="pass 1 or more"
         )
     if not savepoint.operators:
         raise RescaleError(
@@ -117,7 +117,7 @@ def _require_rescalable(savepoint: Savepoint, partitions: int) -> None:
         )
     if all(one.keyless for one in savepoint.operators):
         raise RescaleError(
-            f"none of the state of savepoint {savepoint.id} has keys, so it stays in a single "
+            f"the state of savepoint {savepoint.id} has no keys, so it always has a single "
             "partition",
             hint="omit --partitions",
             savepoint=savepoint.id,
@@ -138,17 +138,17 @@ def _require_provider(savepoint: Savepoint, provider: str) -> None:
     for one in savepoint.operators:
         if one.column_families:
             raise ProviderError(
-                f"operator {one.operator_id} ({one.name}) has column families, which Spark's "
-                "default provider cannot hold",
-                hint="omit --provider: this state needs RocksDB",
+                f"operator {one.operator_id} ({one.name}) keeps its state in column families, "
+                "which only RocksDB can hold",
+                hint="omit --provider",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )
     if savepoint.cut.checkpoint_format != 1:
         raise ProviderError(
-            f"savepoint {savepoint.id} has state store checkpoint format "
-            f"{savepoint.cut.checkpoint_format}, which Spark's default provider does not support",
-            hint="omit --provider: this state needs RocksDB",
+            f"savepoint {savepoint.id} has checkpoint format "
+            f"{savepoint.cut.checkpoint_format}, which only RocksDB supports",
+            hint="omit --provider",
             savepoint=savepoint.id,
         )
 
@@ -157,9 +157,9 @@ def _require_rows(savepoint: Savepoint, what: str, *, keyless_too: bool) -> None
     for one in savepoint.operators:
         if one.native_only and (keyless_too or not one.keyless):
             raise NativeOnlyError(
-                f"{what} requires the state rows of operator {one.operator_id} ({one.name}), but "
+                f"{what} needs the state rows of operator {one.operator_id} ({one.name}), but "
                 f"{one.native_only}",
-                hint="omit --partitions and --provider to restore it unchanged",
+                hint="omit --partitions and --provider, which restores the state unchanged",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )

@@ -130,7 +130,7 @@ def read_output(spark: SparkSession, output: OutputVersion) -> DataFrame:
     if output.kind == "files":
         raise FileSinkError(
             f"{output.uri} is written by Spark's file sink, which keeps no old versions to read",
-            hint="exclude the output: only Delta tables can be compared",
+            hint="leave this output out of the application: only Delta tables can be compared",
             uri=output.uri,
         )
     uri = Uri.parse(output.uri).hadoop
@@ -163,7 +163,8 @@ class _Pair:
         if not self._common:
             raise IncompatibleError(
                 f"{self.before.uri} and {self.after.uri} have no column in common",
-                hint="these outputs share only their name; exclude one of the queries",
+                hint="compare other queries: these outputs have the same name but different "
+                "content",
                 output=self.before.name,
             )
 

@@ -51,9 +51,8 @@ def refuse_ambiguous(outputs: Sequence[str]) -> None:
     """
     if twice := sorted({one for one in outputs if outputs.count(one) > 1}):
         raise UsageError(
-            f"several queries have an output {twice[0]}, so SQL over the outputs of all of them "
-            "cannot say which is meant",
-            hint="give the outputs different names in the settings, or remove the SQL from "
+            f"several queries have an output {twice[0]}, so SQL that reads it is ambiguous",
+            hint="rename the output of one query in its application, or remove the SQL from "
             "[compare.metrics] and [promote.checks]",
             output=twice[0],
         )
@@ -69,14 +68,14 @@ def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) ->
     except PySparkException as error:
         raise UsageError(
             f"the metric {name} cannot be computed: {str(error).strip().partition(chr(10))[0]}",
-            hint=f"write the metric as SQL over {', '.join(outputs) or 'the outputs'}, not: {sql}",
+            hint=f"write SQL over {', '.join(outputs) or 'the outputs'}; this was: {sql}",
             metric=name,
         ) from None
     values = [tuple(row) for row in rows]
     if len(values) != 1 or len(values[0]) != 1 or not _is_figure(values[0][0]):
         raise UsageError(
-            f"the metric {name} returned {_described(values)} instead of one number",
-            hint="write a query like SELECT sum(total) FROM totals",
+            f"the metric {name} returned {_described(values)}, but one number is needed",
+            hint="write, for example, SELECT sum(total) FROM totals",
             metric=name,
         )
     figure: Figure = values[0][0]

@@ -81,9 +81,9 @@ def _names(rows: EntityRows, key: Sequence[str]) -> _Names:
     known = {name.casefold(): name for name in rows.table.columns}
     if lacking := [name for name in key if name.casefold() not in known]:
         raise IncompatibleError(
-            f"{uri} has no column {lacking[0]!r}, the key by which its rows are combined",
-            hint="correct the key in MergeFunctions(rows=…); the table has: "
-            f"{', '.join(known.values())}",
+            f"{uri} has no column {lacking[0]!r}, which MergeFunctions(rows=…) names as the "
+            "key of its rows",
+            hint=f"correct the key; the table has the columns {', '.join(known.values())}",
             uri=uri,
             column=lacking[0],
         )
@@ -104,7 +104,7 @@ def _refuse_several(frame: DataFrame, names: _Names) -> None:
         raise SeveralRowsError(
             f"{found['count']} rows of {names.uri} have the key {key}, so it is unclear which one "
             "to combine",
-            hint="use a key in MergeFunctions(rows=…) that is unique for each row",
+            hint="name a key in MergeFunctions(rows=…) that is unique for each row",
             uri=names.uri,
             key=list(names.key),
         )
@@ -141,7 +141,7 @@ def _made(function: CombineRows, names: _Names, batch: pa.RecordBatch) -> pa.Rec
 
 def _wrong(names: _Names, why: str) -> IncompatibleError:
     return IncompatibleError(
-        f"the function that combines rows of {names.uri} {why}",
+        f"the function that combines the rows of {names.uri} {why}",
         hint="correct the function in the program's App(…) and run the command again",
         uri=names.uri,
     )

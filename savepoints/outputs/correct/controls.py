@@ -178,8 +178,8 @@ def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) 
     if stray is not None:
         raise IncompatibleError(
             f"the replay wrote a row to {rows.live.output.uri} with {rows.entity} = "
-            f"{stray[0]!r}, which is not one of the replayed entities",
-            hint="declare the column that holds the entity in the application: Output(…, "
+            f"{stray[0]!r}, which is not one of the entities that were replayed",
+            hint="name the column that holds the entity in the application: Output(…, "
             "entity_key=…)",
             uri=rows.live.output.uri,
             column=rows.entity,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from savepoints.errors import (
+    REBUILD_OUTPUT,
     FileSinkError,
     IncompatibleError,
     NotAlignedError,
@@ -215,9 +216,9 @@ def undo(correction: Correction, operation_id: str, spark: SparkSession | None =
         return
     if reached > correction.batch_id:
         raise NotAlignedError(
-            f"{live.output.uri} already has batch {reached} of the generation started by "
-            "the merge; its rows would be lost",
-            hint="roll back to the savepoint from before the merge: savepoints rollback",
+            f"{live.output.uri} already has batch {reached} of the generation that the merge "
+            "began, and undoing the merge would lose its rows",
+            hint="roll back to a savepoint from before the merge instead: savepoints rollback NAME",
             uri=live.output.uri,
             batch_id=reached,
         )
@@ -240,9 +241,9 @@ def refuse_changed(correction: Correction) -> None:
     ]
     if own:
         raise NotAlignedError(
-            f"{live.output.uri} has been written to since version {live.newest}: version "
-            f"{own[-1].version} ({own[-1].operation})",
-            hint="the query must be paused while its outputs are corrected: run the merge again",
+            f"{live.output.uri} has been written to during the merge: version {live.newest} "
+            f"was the newest, now it is {own[-1].version} ({own[-1].operation})",
+            hint="pause the query while its outputs are corrected, and run the merge again",
             uri=live.output.uri,
             versions=[one.version for one in own],
         )
@@ -253,9 +254,10 @@ def require_entity(table: DeltaTable, uri: str, entity: str) -> None:
     names = [field.name for field in table.schema().fields]
     if entity.casefold() not in {name.casefold() for name in names}:
         raise IncompatibleError(
-            f"{uri} has no column {entity!r}, so the entity of a row is unknown",
-            hint="declare the column in the application, Output(…, entity_key=…), or replace all "
-            f"rows with savepoints merge --policy replay-all; the table has: {', '.join(names)}",
+            f"{uri} has no column {entity!r}, so it is unknown to which entity a row belongs",
+            hint="name the column in Output(…, entity_key=…) of the application (the table "
+            f"has {', '.join(names)}), or replace all rows: savepoints merge QUERY --policy "
+            "replay-all",
             uri=uri,
             column=entity,
         )
@@ -267,7 +269,8 @@ def _open(uri: str) -> DeltaTable:
     except FileSinkError:
         raise FileSinkError(
             f"{uri} is written by Spark's file sink, where single rows cannot be replaced",
-            hint="write a Delta table, or rebuild the output: savepoints reset --to-earliest",
+            hint="write to a Delta table instead, or rebuild the output: savepoints reset "
+            "QUERY --to-earliest --outputs truncate",
             uri=uri,
         ) from None
 
@@ -294,9 +297,9 @@ def require_base(base: OutputVersion, uri: str) -> None:
     now = {field.name: str(field.type) for field in table.schema().fields}
     if changed := [name for name, kind in known.items() if now.get(name) != kind]:
         raise IncompatibleError(
-            f"the column {changed[0]} of {uri} has changed since version {base.version}, the "
-            "version to take rows from",
-            hint="rebuild the output: savepoints reset --to-earliest",
+            f"the column {changed[0]} of {uri} has changed since version {base.version}, from "
+            "which rows have to be taken",
+            hint=REBUILD_OUTPUT,
             uri=uri,
             version=base.version,
             columns=changed,
@@ -306,7 +309,7 @@ def require_base(base: OutputVersion, uri: str) -> None:
 def _gone(base: OutputVersion, why: str) -> OutputVersionGoneError:
     return OutputVersionGoneError(
         f"version {base.version} of {base.uri} cannot be read: {why}",
-        hint="rebuild the output: savepoints reset --to-earliest",
+        hint=REBUILD_OUTPUT,
         uri=base.uri,
         version=base.version,
     )
@@ -349,9 +352,9 @@ def _done(uri: str, correction: Correction) -> Corrected:
     version, mark = commit.find_correction(uri, correction.app_id, correction.batch_id)
     if mark is None:
         raise NotFoundError(
-            f"{uri} has batch {correction.batch_id} of {correction.app_id} but no correction of "
-            "that batch",
-            hint="inspect the table's history: DESCRIBE HISTORY",
+            f"the table {uri} has batch {correction.batch_id} of {correction.app_id}, but that "
+            "batch is not a correction",
+            hint=f"see who wrote the batch, with Spark SQL: DESCRIBE HISTORY delta.`{uri}`",
             uri=uri,
         )
     return Corrected(version, mark.rows_removed, mark.rows_added, mark.entities)

@@ -78,9 +78,9 @@ def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
     alike = rows.groupBy(*map(quoted, key), REPLAY_BATCH).count().where("count > 1")
     if doubled := alike.count():
         raise SeveralRowsError(
-            f"for {count_text(doubled, 'key')}, the replay wrote several rows to {uri} in the same "
-            "batch, so which one is the last is unknown",
-            hint="give the output a key that is unique for each row",
+            f"the replay wrote several rows with the same key to {uri} in one batch, so it is "
+            f"unknown which of them is the last ({count_text(doubled, 'key')} affected)",
+            hint="choose a key for the output that is unique for each row",
             uri=uri,
             key=list(key),
         )
@@ -107,8 +107,8 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
     if more := sorted(wanted - there.keys()):
         raise IncompatibleError(
             f"{uri} has the column {', '.join(more)}, which the program does not write, so its "
-            "value in corrected rows is unknown",
-            hint="drop the column, or write it in the program",
+            "value in corrected rows would be unknown",
+            hint="drop the column, or let the program write it",
             uri=uri,
             columns=more,
         )

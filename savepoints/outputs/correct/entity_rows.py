@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError
+from savepoints.errors import REBUILD_OUTPUT, IncompatibleError
 from savepoints.outputs.correct import desired_rows
 from savepoints.outputs.correct.row_difference import Differing, differing
 from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
@@ -97,9 +97,9 @@ class EntityRows:
         rows, uri = self.written(replayed), self.live.output.uri
         if nobody := rows.where(F.col(quoted(self.entity)).isNull()).count():
             raise IncompatibleError(
-                f"{nobody} rows that the replay wrote to {uri} have no {self.entity}, so their "
-                "entity is unknown",
-                hint="rebuild the output: savepoints reset --to-earliest",
+                f"the replay wrote {nobody} rows to {uri} without {self.entity}, so it is "
+                "unknown to which entity they belong",
+                hint=REBUILD_OUTPUT,
                 uri=uri,
                 column=self.entity,
             )
@@ -129,10 +129,9 @@ class EntityRows:
         taken = others.join(keys, same, "left_semi").select(*map(quoted, self.key)).first()
         if taken is not None:
             raise IncompatibleError(
-                f"{self.live.output.uri} has a row of another {self.entity} under the key "
-                f"{taken.asDict()}, and the replay wrote that key too",
-                hint=f"make {self.entity} part of the output's key, or rebuild the output: "
-                "savepoints reset --to-earliest",
+                f"the replay wrote a row of one {self.entity} to {self.live.output.uri} under "
+                f"the key {taken.asDict()}, which a row of another {self.entity} already has",
+                hint=f"make {self.entity} part of the output's key; or {REBUILD_OUTPUT}",
                 uri=self.live.output.uri,
                 key=list(self.key),
             )

@@ -63,19 +63,20 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
         if file_sink.is_one(location):
             raise FileSinkError(
                 f"{location} is written by Spark's file sink and is not a Delta table",
-                hint="use a Delta table, or a location that is still empty",
+                hint="name a Delta table, or a location that is still empty",
                 uri=str(location),
             ) from None
         raise NotFoundError(
             f"there is no Delta table at {location}",
-            hint="check the URI of the output",
+            hint="correct the URI of the output",
             uri=str(location),
         ) from None
     except (DeltaError, OSError) as error:
         what = str(location) if version is None else f"version {version} of {location}"
         raise NotAlignedError(
             f"{what} cannot be read: {plain(str(error))[:500]}",
-            hint="it may have been removed by Delta's retention; see delta.logRetentionDuration",
+            hint="choose a newer version, if Delta's retention has removed this one "
+            "(delta.logRetentionDuration)",
             uri=str(location),
             version=version,
         ) from None
@@ -92,7 +93,7 @@ def require_columns(uri: str, columns: Sequence[str]) -> None:
             f"{uri} has no column {', '.join(lacking)}, which the program writes, so its values "
             "would be dropped",
             hint=f"add the column with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
-            f"({lacking[0]} TYPE); or remove the column from the program's result",
+            f"({lacking[0]} TYPE); or leave it out in the program",
             uri=uri,
             columns=lacking,
         )
@@ -191,9 +192,9 @@ def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
         return _of_checkpoints(uri, table, app_ids, batch_id, oldest, following)
     if following == 0:
         raise NotAlignedError(
-            f"{uri} was created by a batch of {' or '.join(app_ids)} after batch {batch_id}, so it "
-            "has no version for that batch",
-            hint="take the savepoint at a newer batch",
+            f"{uri} was created after batch {batch_id}, by a later batch of "
+            f"{' or '.join(app_ids)}, so it has no version for that batch",
+            hint="take a savepoint of a newer batch",
             uri=uri,
             batch_id=batch_id,
             app_ids=list(app_ids),
@@ -244,9 +245,9 @@ def _of_checkpoints(
         break
     raise NotAlignedError(
         f"the log of {uri} no longer shows which version belongs to batch {batch_id} of "
-        f"{' or '.join(app_ids)}: commits before version {oldest} were cleaned up, and the log "
-        "has no checkpoint at that version",
-        hint="take the savepoint at a newer batch, or raise delta.logRetentionDuration",
+        f"{' or '.join(app_ids)}: commits before version {oldest} were removed, and the log "
+        "has no checkpoint of that version",
+        hint="take a savepoint of a newer batch, or raise delta.logRetentionDuration",
         uri=uri,
         batch_id=batch_id,
         app_ids=list(app_ids),
@@ -266,10 +267,11 @@ def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
     listed = ", ".join(f"{app} (at {at})" for app, at in known) or "no transaction ids"
     example = f", for example version {foreign.version} ({foreign.operation})" if foreign else ""
     raise NotAlignedError(
-        f"rows were written to {uri} without a transaction id of {' or '.join(app_ids)}{example}: "
-        f"their batch is unknown; the table has: {listed}",
-        hint="if the query writes under its own id, set that id in [queries.NAME.app_ids]; "
-        "otherwise write batches with the options txnAppId and txnVersion, or exclude the table",
+        f"rows were written to {uri} without a transaction id of "
+        f"{' or '.join(app_ids)}{example}, so it is unknown which batch they belong to; the "
+        f"table has {listed}",
+        hint="set the id under which the query writes in [queries.NAME.app_ids]; or write "
+        "with the options txnAppId and txnVersion; or leave this table out",
         uri=uri,
         batch_id=batch_id,
         app_ids=list(app_ids),

@@ -62,8 +62,8 @@ def _lost_vectors(table: DeltaTable, output: OutputVersion) -> list[str]:
         lost = _VECTOR.search(str(error))
         if lost is None or "not found" not in str(error).lower():
             raise NotAlignedError(
-                f"version {output.version} of {output.uri}: its deletion vectors cannot be read: "
-                f"{str(error)[:300]}",
+                f"the deletion vectors of version {output.version} of {output.uri} cannot be "
+                f"read: {str(error)[:300]}",
                 hint=LEAVE_OUTPUTS,
                 uri=output.uri,
             ) from None

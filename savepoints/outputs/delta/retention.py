@@ -121,8 +121,8 @@ def retention(configuration: Mapping[str, str | None], key: str) -> timedelta:
         return parse_interval(text)
     except ValueError as error:
         raise NotAlignedError(
-            f"the table property {key} is {error}",
-            hint="write an interval such as: interval 30 days",
+            f"the table property {key} has the value {error}",
+            hint="set it to an interval, for example: interval 30 days",
             key=key,
         ) from None
 
@@ -154,8 +154,8 @@ def _times(uri: str, version: int) -> tuple[datetime, datetime]:
     left = [name for name in names if int(name[:20]) >= version][:2]
     if not left:
         raise NotAlignedError(
-            f"the log of {uri} has no commits from version {version} on",
-            hint="the table is damaged: read it with Spark to find out why",
+            f"the log of {uri} is damaged: it has no commit from version {version} on",
+            hint="read the table with Spark to find out why",
             uri=uri,
             version=version,
         )

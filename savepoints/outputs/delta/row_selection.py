@@ -56,16 +56,16 @@ class RowSelection:
         except PySparkException as error:
             reason = message_of(error).strip().partition("\n")[0]
             raise UsageError(
-                f"output {output!r} cannot have this part of the result: {reason}",
-                hint=f"the program's result has the columns {', '.join(rows.columns)}",
+                f"columns or where of the output {output!r} do not fit the program's result: "
+                f"{reason}",
+                hint=f"use its columns: {', '.join(rows.columns)}",
                 output=output,
             ) from None
         if beside:
             raise UsageError(
-                f"where={self.where!r} of output {output!r} depends on {beside}, so a batch that "
-                "is run again could write other rows",
-                hint="compute it in build, from columns of the events, and compare a column of the "
-                "result",
+                f"where={self.where!r} of the output {output!r} depends on {beside}, so a "
+                "batch that runs again could write other rows",
+                hint="let build compute a column from the events, and use that column in where",
                 output=output,
             )
         return part

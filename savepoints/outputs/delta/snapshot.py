@@ -128,8 +128,9 @@ def read(uri: str, version: int) -> Snapshot:
         before = [] if saved is None else list(_of_checkpoint(log, saved.names))
     except FileNotFoundError as gone:
         raise NotAlignedError(
-            f"version {version} of {uri} can no longer be read from its log: {gone} is missing",
-            hint="Delta's log retention may have deleted it; see delta.logRetentionDuration",
+            f"version {version} of {uri} can no longer be read: {gone} is missing from its log",
+            hint="choose a newer savepoint; to keep the log longer, raise "
+            "delta.logRetentionDuration",
             uri=uri,
             version=version,
         ) from None
@@ -153,8 +154,9 @@ def _reconciled(uri: str, version: int, actions: Iterable[Action]) -> Snapshot:
                 whole[kind] = value
     if len(whole) < 2:  # noqa: PLR2004  (protocol and metadata)
         raise NotAlignedError(
-            f"the log of {uri} has no protocol or no metadata up to version {version}",
-            hint="the table is damaged: read it with Spark to find out why",
+            f"the log of {uri} is damaged: it has no protocol or no metadata up to version "
+            f"{version}",
+            hint="read the table with Spark to find out why",
             uri=uri,
             version=version,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from savepoints.errors import LEAVE_OUTPUTS, IncompatibleError
+from savepoints.errors import LEAVE_OUTPUTS, REBUILD_OUTPUT, IncompatibleError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,11 +57,11 @@ def only_by_spark(table: DeltaTable) -> list[str]:
 def refused(uri: str, features: list[str], why: str = "") -> IncompatibleError:
     """Return the refusal of a table that cannot be taken back, which names its features."""
     return IncompatibleError(
-        f"{uri} cannot be rewound: it has table features that only Spark can write: "
-        f"{', '.join(features)}" + (f"; {why}" if why else ""),
+        f"{uri} cannot be rewound, because only Spark can write its table features: "
+        f"{', '.join(features)}" + (f", {why}" if why else ""),
         # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
-        hint="leave the table as it is: rollback --outputs none, or for a reset remove it "
-        "from [queries.NAME.outputs] temporarily",
+        hint="leave the table as it is (rollback --outputs none), or remove it from "
+        "[queries.NAME.outputs] while you reset the query",
         uri=uri,
         features=features,
     )
@@ -78,7 +78,8 @@ def engine(table: DeltaTable, uri: str, *, removes: bool) -> Engine:
         raise refused(uri, strange, "and these have not been tested here")
     if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
         raise IncompatibleError(
-            f"{uri} cannot be rewound: it does not allow rows to be removed (delta.appendOnly)",
+            f"{uri} cannot be rewound, because it does not allow rows to be removed "
+            "(delta.appendOnly)",
             hint=f"set delta.appendOnly to false, or {LEAVE_OUTPUTS}",
             uri=uri,
             features=["appendOnly"],
@@ -100,8 +101,8 @@ def refuse_identity(table: DeltaTable, uri: str) -> None:
         raise IncompatibleError(
             f"rows of {uri} cannot be replaced: the values of its identity column "
             f"{', '.join(columns)} would be given out again later",
-            hint="drop the identity column, or rebuild the output: savepoints reset --to-earliest; "
-            "for a fork: savepoints promote --outputs point",
+            hint=f"drop the identity column, or {REBUILD_OUTPUT}; for a fork: savepoints "
+            "promote FORK --outputs point",
             uri=uri,
             features=["identityColumns"],
         )

@@ -53,16 +53,16 @@ def version_of_batch(name: str, sink: Location, batch_id: int) -> OutputVersion:
     newest = max((batch_of(one) for one in entries), default=-1)
     if newest < batch_id:
         raise NotAlignedError(
-            f"the log of {sink} ends at batch {newest}: batch {batch_id} was not written to it",
-            hint="check the URI of the output",
+            f"batch {batch_id} was not written to {sink}, whose log ends at batch {newest}",
+            hint="correct the URI of the output",
             uri=str(sink),
             batch_id=batch_id,
         )
     if (needed := file_sink_log.needed(entries, batch_id)) is None:
         raise NotAlignedError(
-            f"the log of {sink} no longer has the entries of batch {batch_id}: they were "
-            "compacted and deleted",
-            hint="take the savepoint at a newer batch, or keep entries longer: "
+            f"the log of {sink} no longer has the entries of batch {batch_id}, because they "
+            "were compacted and deleted",
+            hint="take a savepoint of a newer batch; to keep entries longer, raise "
             "spark.sql.streaming.fileSink.log.cleanupDelay",
             uri=str(sink),
             batch_id=batch_id,
@@ -217,7 +217,7 @@ def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
     if not is_one(sink):
         raise NotFoundError(
             f"there is no log of Spark's file sink at {sink}",
-            hint="check the URI of the output",
+            hint="correct the URI of the output",
             uri=str(sink),
         )
     there = file_sink_log.hashed(sink)
@@ -241,8 +241,8 @@ def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
         f"{sink} cannot be rewound to batch {output.version}: neither its log nor its "
         "saved copies have the entries of that batch (they were overwritten, or compacted and "
         "deleted)",
-        hint=f"roll back to a newer savepoint, or {LEAVE_OUTPUTS}; in that case give the query "
-        "a new output directory",
+        hint=f"roll back to a newer savepoint; or {LEAVE_OUTPUTS}, and give the query a new "
+        "output directory",
         uri=str(sink),
         batch_id=output.version,
     )
@@ -257,8 +257,8 @@ def _source(sink: Location, name: str, sha: str, there: Entries | None = None) -
         if info.path.rpartition("/")[2] == name and log.sha256(info.path) == sha:
             return info.path
     raise FileSinkError(
-        f"the entry {name} of the log of {sink} no longer exists: it was compacted and deleted",
-        hint=f"{LEAVE_OUTPUTS}; in that case give the query a new output directory",
+        f"the entry {name} is missing from the log of {sink}: it was compacted and deleted",
+        hint=f"{LEAVE_OUTPUTS}, and give the query a new output directory",
         uri=str(sink),
     )
 
@@ -288,6 +288,6 @@ def changed(sink: Location, newest: int) -> NotAlignedError:
     return NotAlignedError(
         f"{sink} has been written to since the plan was made: its newest batch was {newest} and "
         f"is now {newest_batch(sink)}",
-        hint="stop all writers of this output, then plan again",
+        hint="stop everything that writes to this output, then run the command again",
         uri=str(sink),
     )

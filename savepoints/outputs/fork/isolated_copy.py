@@ -99,10 +99,9 @@ def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: 
     table = batch_version.open_table(output.uri)
     if batch_version.table_id(table) != output.table_id:
         raise NotAlignedError(
-            f"{output.uri} is not the table of the savepoint: its id is "
+            f"{output.uri} was deleted and recreated since the savepoint: the table has the id "
             f"{batch_version.table_id(table)}, not {output.table_id}",
-            hint="the table was deleted and recreated: fork from a savepoint that was taken "
-            "afterwards",
+            hint="fork from a savepoint that was taken afterwards: savepoints list",
             uri=output.uri,
         )
     there = snapshot.read(output.uri, output.version)
@@ -149,7 +148,7 @@ def undo(one: Isolation, operation_id: str) -> None:
     if later:
         raise NotAlignedError(
             f"{one.uri} was created by {operation_id} and has been written to since: {later[0]}",
-            hint="find out who writes to the table; remove it by hand if it is not needed",
+            hint="find out who writes to the table; if it is not needed, delete it by hand",
             uri=one.uri,
         )
     target.delete({info.path for info in target.list()} - {FORK_MARKER})
@@ -213,9 +212,9 @@ def _require_known(there: Snapshot, uri: str) -> None:
         unknown.append(f"writer version {there.protocol['minWriterVersion']}")
     if unknown:
         raise IncompatibleError(
-            f"{uri} has table features that cannot be copied exactly: {', '.join(unknown)}",
-            hint="drop them (ALTER TABLE … DROP FEATURE …) and fork from a savepoint taken after "
-            "that, or fork with an application that does not have this output: --app MODULE:ATTR",
+            f"{uri} has table features that savepoints cannot copy exactly: {', '.join(unknown)}",
+            hint="drop the features (ALTER TABLE … DROP FEATURE …) and fork from a later "
+            "savepoint, or fork with an application without this output: --app MODULE:ATTR",
             uri=uri,
             features=unknown,
         )
@@ -225,8 +224,9 @@ def _require_files(there: Snapshot, output: OutputVersion) -> None:
     if lost := snapshot.missing_files(there, Location.of(output.uri)):
         raise NotAlignedError(
             f"version {output.version} of {output.uri} is missing "
-            f"{count_text(len(lost), 'file')}, for example {lost[0]}",
-            hint="VACUUM or someone deleted them; fork from a newer savepoint: savepoints list",
+            f"{count_text(len(lost), 'file')}, deleted by VACUUM or by hand, for example "
+            f"{lost[0]}",
+            hint="fork from a newer savepoint: savepoints list",
             uri=output.uri,
             files=lost,
         )
@@ -287,7 +287,7 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
             target.copy_from(file.directory, file.path, name)
             if target.head(name).size != size:
                 raise NotAlignedError(
-                    f"{target}/{name} differs in size from its original",
+                    f"the copy {target}/{name} differs in size from its original",
                     hint="run the command again",
                 )
 
@@ -295,9 +295,9 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
         in_parallel(copy, list(files))
     except FileNotFoundError as gone:
         raise NotAlignedError(
-            f"version {output.version} of {output.uri} is missing {gone}",
-            hint="it was removed, by VACUUM or by hand; fork from a newer savepoint: savepoints "
-            "list",
+            f"version {output.version} of {output.uri} is missing {gone}, which was deleted by "
+            "VACUUM or by hand",
+            hint="fork from a newer savepoint: savepoints list",
             uri=output.uri,
         ) from None
 

@@ -146,6 +146,6 @@ def _columns(uri: str, version: int | None = None) -> list[tuple[str, str]]:
 def _no_table(uri: str) -> FileSinkError:
     return FileSinkError(
         f"{uri} is written by Spark's file sink, whose content cannot be replaced in one commit",
-        hint="promote with --outputs point, so that readers switch to the fork's directory",
+        hint="promote with --outputs point, which lets readers switch to the fork's directory",
         uri=uri,
     )

@@ -60,9 +60,9 @@ def plan(
     table = batch_version.open_table(output.uri)
     if batch_version.table_id(table) != output.table_id:
         raise NotAlignedError(
-            f"{output.uri} is not the table of the savepoint: its id is "
+            f"{output.uri} was deleted and recreated since the savepoint: the table has the id "
             f"{batch_version.table_id(table)}, not {output.table_id}",
-            hint=f"the table was deleted and recreated: {LEAVE_OUTPUTS}; then rebuild it",
+            hint=f"{LEAVE_OUTPUTS}, then rebuild the table",
             uri=output.uri,
         )
     removes = output.version < table.version()
@@ -260,10 +260,10 @@ def _refuse_others(rewind: Rewind, since: int) -> None:
     elif foreign := batch_version.foreign_commits(output.uri, since, rewind.owner, ours):
         first = foreign[-1]
         raise NotAlignedError(
-            f"other writers made {len(foreign)} commits to {output.uri} since version {since}, "
-            f"the first in version {first.version} ({first.operation})",
-            hint="their rows would be lost: define the query's own rows in "
-            f"[queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
+            f"{output.uri} also has the rows of other writers, which would be lost: "
+            f"{len(foreign)} commits since version {since}, the first in version "
+            f"{first.version} ({first.operation})",
+            hint=f"select the query's own rows in [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=output.uri,
             versions=[one.version for one in foreign],
         )
@@ -275,8 +275,8 @@ def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
         return
     who = f"version {foreign[0].version} ({foreign[0].operation})" if foreign else others[0]
     raise NotAlignedError(
-        f"other writers also use {uri}, for example {who}: their rows would be lost",
-        hint="define the query's own rows in [queries.NAME.own_rows], or keep the outputs: "
+        f"{uri} also has the rows of other writers, which would be lost, for example of {who}",
+        hint="select the query's own rows in [queries.NAME.own_rows], or keep the outputs: "
         "--outputs keep",
         uri=uri,
         versions=[one.version for one in foreign],
@@ -288,8 +288,9 @@ def _refuse_unreadable(output: OutputVersion) -> None:
     if gone := unreadable_files(output):
         raise NotAlignedError(
             f"version {output.version} of {output.uri} is missing "
-            f"{count_text(len(gone), 'file')}, for example {gone[0]}",
-            hint=f"VACUUM or someone deleted them; {LEAVE_OUTPUTS}",
+            f"{count_text(len(gone), 'file')}, deleted by VACUUM or by hand, for example "
+            f"{gone[0]}",
+            hint=LEAVE_OUTPUTS,
             uri=output.uri,
             files=gone,
         )

@@ -92,7 +92,7 @@ def _properties(transactions: Mapping[str, int], back_to: int | None) -> CommitP
 
 def _failed(uri: str, error: Exception) -> NotAlignedError:
     return NotAlignedError(
-        f"{uri} could not be rewound: {plain(str(error))[:500]}",
-        hint=f"nothing was changed there; run the command again, or {LEAVE_OUTPUTS}",
+        f"{uri} could not be rewound and was not changed: {plain(str(error))[:500]}",
+        hint=f"run the command again, or {LEAVE_OUTPUTS}",
         uri=uri,
     )

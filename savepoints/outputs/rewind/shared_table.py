@@ -51,9 +51,9 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
     left, right = batch_version.open_table(uri, one), batch_version.open_table(uri, other)
     if left.schema() != right.schema():
         raise IncompatibleError(
-            f"the columns of {uri} changed between versions {one} and {other}: only the whole "
-            "table can be rewound across that change",
-            hint=f"remove its own_rows from the settings, or {LEAVE_OUTPUTS}",
+            f"the columns of {uri} changed between versions {one} and {other}, so only the "
+            "whole table can be rewound, not its rows that match own_rows",
+            hint=f"remove this output from [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=uri,
         )
     columns = ", ".join(f'"{field.name}"' for field in left.schema().fields)
@@ -107,7 +107,8 @@ def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
         return any(batch.num_rows > 0 for batch in query.execute(sql))
     except (DeltaError, OSError, ValueError) as error:
         raise IncompatibleError(
-            f"rows of {uri} cannot be selected by {where}: {plain(str(error))[:300]}",
-            hint="write own_rows as SQL over the table's columns, for example: source = 'shop'",
+            f"own_rows does not work for {uri}: {where}: {plain(str(error))[:300]}",
+            hint="write SQL over the table's columns in [queries.NAME.own_rows], for example: "
+            "source = 'shop'",
             uri=uri,
         ) from None

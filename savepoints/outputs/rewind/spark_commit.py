@@ -45,11 +45,11 @@ def require_possible(
     now, then = (snapshot.read(uri, one) for one in (int(table.version()), version))
     if changed := version_difference.beyond_files(now, then):
         raise IncompatibleError(
-            f"{uri} cannot be rewound to version {version}: it has table features that only Spark "
-            f"can write ({', '.join(features)}), and since then more than its rows has changed: "
+            f"{uri} cannot be rewound to version {version}: only Spark can write its table "
+            f"features ({', '.join(features)}), and more than its rows has changed since then: "
             f"{', '.join(changed)}",
-            hint="choose a savepoint from after that change, or leave the table as it is: rollback "
-            "--outputs none",
+            hint="choose a savepoint from after that change, or leave the outputs as they "
+            "are: rollback --outputs none",
             uri=uri,
             features=features,
             changed=changed,
