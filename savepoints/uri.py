@@ -49,9 +49,9 @@ class Uri:
         scheme, separator, rest = text.partition("://")
         if is_table_name(text):
             raise UsageError(
-                f"{text} is a table name, and only a Spark session can look up where the table is",
-                hint=f"pass its location, which spark.sql('DESCRIBE DETAIL {text}') shows; "
-                f"for a local directory of that name, write ./{text}",
+                f"{text} is a table name, but a location is needed here",
+                hint="pass the location of the table, shown by spark.sql('DESCRIBE DETAIL "
+                f"{text}'); for a local directory of that name, write ./{text}",
                 table=text,
             )
         if not separator:
@@ -64,7 +64,7 @@ class Uri:
         scheme = _SAME.get(scheme, scheme)
         if scheme not in {*_WITH_BUCKET, "file"}:
             raise IncompatibleError(
-                f"{text}: the scheme {scheme}:// is not supported",
+                f"the scheme {scheme}:// of {text} is not supported",
                 hint="use s3://bucket/path, abfss://container@account.dfs.core.windows.net/path or "
                 "a local path",
                 uri=text,
@@ -72,20 +72,24 @@ class Uri:
         bucket, _, path = rest.partition("/") if scheme in _WITH_BUCKET else ("", "", rest)
         if scheme == "abfss" and not _AZURE.fullmatch(bucket):
             raise UsageError(
-                f"a URI of Azure names no container and account: {scheme}://{_hidden(bucket)}",
+                f"the Azure URI {scheme}://{_hidden(bucket)} does not name a container and an "
+                "account",
                 hint="write abfss://container@account.dfs.core.windows.net/path",
             )
         if scheme == "s3" and "@" in bucket:
             raise UsageError(
-                f"a URI of the bucket {bucket.rpartition('@')[2]!r} contains credentials",
-                hint="use s3://bucket/path; credentials come from AWS_PROFILE or the other AWS "
-                "variables",
+                f"the URI of the bucket {bucket.rpartition('@')[2]!r} contains credentials",
+                hint="remove them from the URI: s3://bucket/path; credentials come from "
+                "AWS_PROFILE or the other AWS variables",
             )
         if scheme == "s3" and not bucket:
             raise UsageError(f"{text!r} does not name a bucket", hint="write s3://bucket/path")
         parts = [part for part in path.split("/") if part]
         if ".." in parts or "." in parts:
-            raise UsageError(f"{text!r} has '.' or '..' in its path", hint="write the full path")
+            raise UsageError(
+                f"the path of {text!r} contains '.' or '..'",
+                hint="write the full path without them",
+            )
         return cls(scheme, bucket, "/".join(parts))
 
     def __truediv__(self, child: str) -> Uri:

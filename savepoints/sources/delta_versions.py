@@ -61,12 +61,13 @@ class TableVersions:
             raise SourceDataGoneError(
                 f"{first}, and its log no longer says which version was the newest before "
                 f"{rfc3339(moment)}",
-                hint="choose a later time; delta.logRetentionDuration sets how long the "
-                "table keeps its commits",
+                hint="choose a later time; to keep the log longer, raise "
+                "delta.logRetentionDuration",
                 uri=self.uri,
             )
         raise UsageError(
-            f"{first}; it had no version before {rfc3339(moment)}", hint="use a later time"
+            f"{first}, and the table did not exist before {rfc3339(moment)}",
+            hint="choose a later time",
         )
 
     @property

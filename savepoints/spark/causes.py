@@ -42,17 +42,17 @@ def of(error: BaseException) -> EnvironmentUnfitError | None:
     for owner, signs in _SIGNS.items():
         if signs.search(text):
             return EnvironmentUnfitError(
-                f"Spark has no jars of {owner} here",
-                hint="a command starts a Spark of its own and does not see the jars of your "
-                "driver: set SAVEPOINTS_JARS, or jars in savepoints.toml, to a directory that "
-                'contains the jars of Delta, Kafka and S3A, or "spark.jars.packages" under '
-                "[spark.conf]; a driver gets them by --packages or --jars",
+                f"Spark does not find the jars of {owner}",
+                hint="set SAVEPOINTS_JARS (or jars in savepoints.toml) to a directory with "
+                'the jars of Delta, Kafka and S3A, or set "spark.jars.packages" in '
+                "[spark.conf]: a command starts its own Spark, which does not see the jars of "
+                "your driver; in your driver, use --packages or --jars",
                 jars=owner,
             )
     if private_api.has_ended():
         return EnvironmentUnfitError(
             "the JVM of this process has ended",
-            hint="start the program again: its query continues from its checkpoint",
+            hint="start the program again: the query continues from its checkpoint",
         )
     return None
 

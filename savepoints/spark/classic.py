@@ -23,8 +23,8 @@ _VARIABLES = {
     "SPARK_CONNECT_MODE": "1",
 }
 _HINT = (
-    "run the command where a classic session can start: without SPARK_REMOTE, with [spark] master "
-    "or spark-submit; list, show, verify, create --format native and a native restore need none"
+    "run the command without SPARK_REMOTE and with [spark] master, or through spark-submit; list, "
+    "show, verify, create --format native and a native restore need no session"
 )
 
 
@@ -35,7 +35,7 @@ def require(spark: object) -> None:
         IncompatibleError: If it is.
     """
     if type(spark).__module__.startswith(_CLIENT):
-        raise _refused("the session that was given is Spark Connect's")
+        raise _refused("the given session is one of Spark Connect")
     SparkVersion.of(str(getattr(spark, "version", ""))).require_supported()
 
 
@@ -67,12 +67,12 @@ def _connect(spark: SparkSettings | None) -> str | None:
     for name, value in _VARIABLES.items():
         found = os.environ.get(name)
         if found and value in {None, found.lower()}:
-            return f"{name}={found} makes Spark's sessions in this process Spark Connect's"
+            return f"{name}={found} makes PySpark use Spark Connect in this process"
     if spark is not None:
         if "spark.remote" in spark.conf or spark.conf.get("spark.api.mode") == "connect":
-            return "[spark.conf] asks for a session of Spark Connect"
+            return "[spark.conf] makes PySpark use Spark Connect"
         if spark.master.startswith("sc://"):
-            return f"[spark] master = {spark.master} is a server of Spark Connect"
+            return f"[spark] master = {spark.master} is a Spark Connect server"
     if versions.is_connect_client():
         return "the installed PySpark is only the client of Spark Connect (pyspark-client)"
     return None
@@ -80,5 +80,5 @@ def _connect(spark: SparkSettings | None) -> str | None:
 
 def _refused(problem: str) -> IncompatibleError:
     return IncompatibleError(
-        f"{problem}, and this needs a session with a JVM of its own", hint=_HINT
+        f"{problem}, but this command needs a session with a JVM of its own", hint=_HINT
     )

@@ -35,9 +35,8 @@ def require_delta(spark: SparkSession) -> None:
     """Refuse a session without Delta's classes, before anything is begun that needs them."""
     if not callable(getattr(_named(spark, f"{_DELTA}.DeltaLog"), "forTable", None)):
         raise EnvironmentUnfitError(
-            "the Spark session does not have Delta Lake, which has to write a table",
-            hint="add Delta's jars to the session: set SAVEPOINTS_JARS, or spark.jars.packages in "
-            "[spark.conf]",
+            "the Spark session has no Delta Lake, which is needed to write a table",
+            hint="set SAVEPOINTS_JARS, or spark.jars.packages in [spark.conf], to add Delta's jars",
         )
 
 
@@ -84,7 +83,7 @@ def commit(
         raise
     except Exception as error:  # noqa: BLE001  (py4j's errors have no common root)
         raise NotAlignedError(
-            f"{uri} could not be rewound by Delta's engine: {str(error)[:500]}",
+            f"Delta could not rewind {uri}, which was not changed: {str(error)[:500]}",
             hint="nothing was changed there; run the command again, or leave the outputs as they "
             "are: rollback --outputs none, reset --outputs keep",
             uri=uri,
@@ -129,8 +128,8 @@ def _named(spark: SparkSession, name: str) -> JavaObject:
 
 def _changed(uri: str, version: int, now: int) -> NotAlignedError:
     return NotAlignedError(
-        f"{uri} was at version {version} but is now at {now}: someone else has written to it",
-        hint="stop what writes to it and run the command again",
+        f"{uri} was at version {version} but is now at {now}, so another program has written to it",
+        hint="stop everything that writes to the table, then run the command again",
         uri=uri,
         version=now,
     )

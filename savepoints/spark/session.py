@@ -57,7 +57,7 @@ def session(settings: Settings, name: str) -> SparkSession:
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtraError(
-            "this needs PySpark and Delta, which are not installed",
+            "PySpark and Delta, which this command needs, are not installed",
             hint="pip install 'savepoints[spark]', or use --format native, which needs no JVM",
         ) from None
     if SparkContext._active_spark_context is not None:
@@ -80,7 +80,8 @@ def session(settings: Settings, name: str) -> SparkSession:
     except PySparkException as error:
         raise EnvironmentUnfitError(
             f"Spark did not start: {error}",
-            hint="Spark needs Java 17: set JAVA_HOME, or apt-get install openjdk-17-jre-headless",
+            hint="install Java 17 and set JAVA_HOME, for example: apt-get install "
+            "openjdk-17-jre-headless",
         ) from None
 
 
@@ -135,7 +136,7 @@ def _jars(settings: Settings) -> dict[str, str]:
     jars = sorted(settings.jars.glob("*.jar"))
     if not jars:
         raise EnvironmentUnfitError(
-            f"there are no jars in {settings.jars}",
+            f"the directory {settings.jars} contains no jars",
             hint="set SAVEPOINTS_JARS to the directory that contains Delta's, Kafka's and S3A's "
             "jars",
         )

@@ -43,8 +43,8 @@ def _location(spark: SparkSession, name: str) -> str:
         ) from None
     if detail["format"] != "delta":
         raise IncompatibleError(
-            f"{name} is a table of format {detail['format']}, and outputs are Delta tables",
-            hint="omit it, or write a Delta table",
+            f"{name} is a table of format {detail['format']}, but only Delta tables can be outputs",
+            hint="leave it out, or write a Delta table",
             table=name,
         )
     return str(detail["location"])

@@ -71,8 +71,8 @@ class SparkVersion:
         if problem := self.unsupported:
             raise IncompatibleError(
                 problem,
-                hint="pip install 'pyspark>=3.5,<4.3', where the query runs as well; commands that "
-                "need no JVM work without it",
+                hint="install a supported version here and where the query runs: pip install "
+                "'pyspark>=3.5,<4.3'",
                 version=str(self),
             )
 

@@ -180,7 +180,7 @@ def _parse(data: bytes, path: str) -> list[Batch]:
     except (ValueError, TypeError, KeyError) as error:
         raise VerificationError(
             f"{path} is damaged: {error!r}",
-            hint="delete the file; its batches can then no longer be replayed faithfully",
+            hint="delete the file; its batches can then no longer be replayed one by one",
             file=path,
         ) from None
 

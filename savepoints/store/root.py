@@ -56,10 +56,9 @@ class Store:
         if found := re.search(r"[?#]", uri):
             # The rest may be a token: it is not repeated, and no table is made with it in its name.
             raise UsageError(
-                f"the store's URI {uri[: found.start()]!r} is followed by {found[0]!r}, which "
-                "is not supported",
-                hint="use only s3://bucket/path; credentials come from the AWS environment "
-                "variables",
+                f"the URI of the store, {uri[: found.start()]!r}, is followed by {found[0]!r}, "
+                "which is not supported",
+                hint="remove that part; credentials come from the AWS environment variables",
             )
         return cls(Location.of(uri), any_line, settings or Settings())
 
@@ -83,9 +82,8 @@ class Store:
         store = cls.at(uri, settings=settings, any_line=any_line)
         if not store.exists():
             raise StoreNotFoundError(
-                f"there is no store at {store.root}: it has no {_MARK}",
-                hint="check the URI; a store is created by the first create, run or attach, or "
-                f"by: savepoints init --store {store.root}",
+                f"there is no store at {store.root}: the file {_MARK} is missing",
+                hint=f"correct the URI, or create the store: savepoints init --store {store.root}",
                 uri=str(store.root),
             )
         return store
@@ -105,8 +103,8 @@ class Store:
             return False
         if json.dumps(FORMAT).encode() not in mark:
             raise IncompatibleError(
-                f"{self.root / _MARK} does not contain {FORMAT}: {mark[:100]!r}",
-                hint="read this store with the version of savepoints that made it; if the file is "
+                f"{self.root / _MARK} contains {mark[:100]!r} instead of {FORMAT}",
+                hint="use the version of savepoints that created this store; if the file is "
                 f"damaged, delete it and run: savepoints init --store {self.root}",
                 uri=str(self.root),
             )
@@ -195,7 +193,7 @@ class Store:
             data = self.root.get(path)
         except FileNotFoundError:
             raise VerificationError(
-                f"savepoint {savepoint_id} is damaged: {path} is missing",
+                f"savepoint {savepoint_id} is damaged: its manifest {path} is missing",
                 hint="restore another savepoint: savepoints list",
                 savepoint=savepoint_id,
                 files=[path],

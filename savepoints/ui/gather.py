@@ -55,7 +55,7 @@ def gather(
         if query not in facts.queries:
             raise QueryNotFoundError(
                 f"the store {store.root} has no query {query!r}",
-                hint=f"its queries: {', '.join(facts.queries) or 'none'}",
+                hint=f"name one of its queries: {', '.join(facts.queries) or 'none'}",
                 query=query,
                 known=list(facts.queries),
             )

@@ -84,7 +84,7 @@ def write(html: str, path: Path) -> None:
         aside.replace(path)
     except OSError as error:
         raise UsageError(
-            f"the page cannot be written: {error}", hint="choose another path with --out"
+            f"the page cannot be written: {error}", hint="write to another path with --out"
         ) from None
 
 

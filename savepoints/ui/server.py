@@ -61,7 +61,7 @@ def listen(port: int) -> socket.socket:
         return socket.create_server((ADDRESS, port))
     except OSError as error:
         raise EnvironmentUnfitError(
-            f"port {port} of {ADDRESS} cannot be used: {error.strerror}",
+            f"savepoints ui cannot listen on port {port} of {ADDRESS}: {error.strerror}",
             hint="choose another with --port, or a free one with --port 0",
         ) from None
 

@@ -77,10 +77,10 @@ def append(
         return
     if known not in {None, before}:
         raise NotAlignedError(
-            f"the batch begins at {kafka_position(begin)}, and the archive {uri} ends at "
-            f"{kafka_position(progress.load(uri).end)}: another process has written to it",
-            hint=f"stop that process, then delete {location / CHECKPOINT}; the next run continues "
-            "where the archive ends",
+            f"the archive {uri} ends at {kafka_position(progress.load(uri).end)}, but the next "
+            f"batch begins at {kafka_position(begin)}: another process has written to it",
+            hint=f"stop that process and delete {location / CHECKPOINT}: the next run then "
+            "continues where the archive ends",
             uri=str(location),
         )
     directory = f"{_BATCHES}/{uuid.uuid4().hex}"
@@ -105,9 +105,9 @@ def mend(uri: str) -> None:
     said = archive_table.note_of(table, _ARRIVED, newest)
     if said is None:
         raise VerificationError(
-            f"the archive {uri} has events whose arrival record is missing, and its log no "
-            "longer has it either",
-            hint="archive from Kafka again, at another URI",
+            f"the archive {uri} has events of which it is not recorded when they arrived, "
+            "neither in its table nor in its log",
+            hint="archive the topic from Kafka again, at another URI",
             uri=str(location),
         )
     came = progress.from_json(said["arrivals"])
@@ -271,7 +271,8 @@ def _refuse_doubles(places: Iterable[tuple[str, int]], doubled: int) -> None:
     if doubled:
         listed = ", ".join(f"{topic} partition {part}" for topic, part in sorted(places))
         raise IncompatibleError(
-            f"{doubled} events share a position with another event, in {listed}",
-            hint="decode must return at most one event per record; it may return an array, for "
-            "build to explode",
+            f"decode returned several events for one record: {doubled} events have the same "
+            f"topic, partition and offset as another one, in {listed}",
+            hint="let decode return at most one event per record; it may hold an array, which "
+            "build can explode",
         )

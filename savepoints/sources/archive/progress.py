@@ -115,9 +115,9 @@ class ArchiveProgress:
         ]
         if short:
             raise NotAlignedError(
-                f"the archive {self.uri} ends too early: {'; '.join(short)}",
-                hint="bring the archive up to date: python -m savepoints.jobs.archive QUERY INPUT "
-                "--until latest",
+                f"the archive {self.uri} does not reach far enough: {'; '.join(short)}",
+                hint="archive the newer records as well: python -m savepoints.jobs.archive "
+                "QUERY INPUT --until latest",
                 uri=self.uri,
             )
 
@@ -127,8 +127,8 @@ class ArchiveProgress:
             known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
             if known - {topic_ids[topic]}:
                 raise SourceDataGoneError(
-                    f"the topic {topic} was deleted and recreated since it was archived at "
-                    f"{self.uri}: its offsets now refer to other records",
+                    f"topic {topic} was deleted and recreated since it was archived at "
+                    f"{self.uri}, so its offsets now refer to other records",
                     hint="archive the new topic at another URI",
                     uri=self.uri,
                     topic=topic,
@@ -252,8 +252,9 @@ def of_batch(
         (topic, part) for topic, parts in end.items() for part in parts
     }:
         raise NotAlignedError(
-            f"the batch has records of {sorted(strangers)}, which are not in {kafka_position(end)}",
-            hint="decode must not change Kafka's columns topic, partition and offset",
+            f"decode returned records of {sorted(strangers)}, which the batch up to "
+            f"{kafka_position(end)} does not have",
+            hint="let decode keep Kafka's columns topic, partition and offset as they are",
         )
     rows = []
     for topic, parts in sorted(end.items()):

@@ -73,7 +73,7 @@ def require(location: Location) -> DeltaTable:
     if table is None:
         raise NotFoundError(
             f"there is no archive at {location}",
-            hint="create the archive: python -m savepoints.jobs.archive QUERY INPUT --until latest",
+            hint="create it: python -m savepoints.jobs.archive QUERY INPUT --until latest",
             uri=str(location),
         )
     return table
@@ -198,8 +198,8 @@ def exchange(
     said = note_of(table, _EXCHANGES, version)
     if said is None or said["id"] != mine:
         raise QueryRunningError(
-            f"another process is compacting the archive {location}",
-            hint="nothing was changed here; one compaction is enough",
+            f"another process is already compacting the archive {location}",
+            hint="let that process finish; nothing was changed here",
             uri=str(location),
         )
 
@@ -256,13 +256,14 @@ def commit(
         except CommitFailedError as error:
             raise QueryRunningError(
                 f"another process is writing batch {version} of the archive {location}: {error}",
-                hint="run only one of the two; the archive is intact",
+                hint="let that process finish, and run only one job per archive; the archive "
+                "is intact",
                 uri=str(location),
             ) from None
         except (DeltaError, OSError) as error:
             raise unavailable(location.uri, str(error)) or SavepointsError(
                 f"the archive {location} cannot be written: {plain(str(error))[:500]}",
-                hint="check the space and permissions there, then run the command again",
+                hint="check the space and permissions there and run the command again",
                 uri=str(location),
             ) from None
 
@@ -286,7 +287,7 @@ def note_of(table: DeltaTable, app: str, version: int) -> dict[str, Any] | None:
 
 def _damaged(location: Location, why: object) -> SavepointsError:
     return unavailable(location.uri, str(why)) or VerificationError(
-        f"the table {location} is damaged: {plain(str(why))[:500]}",
-        hint="archive from Kafka again, at another URI",
+        f"the archive table {location} is damaged: {plain(str(why))[:500]}",
+        hint="archive the topic from Kafka again, at another URI",
         uri=str(location),
     )

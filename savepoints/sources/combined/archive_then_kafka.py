@@ -58,8 +58,9 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress
                 found.kafka_to.setdefault(topic, {})[part] = stop
     if late and known is not None:
         raise SourceDataGoneError(
-            f"the archive {known.uri} starts after the first events needed: {'; '.join(late)}",
-            hint="choose a savepoint from after the start of the archive: savepoints list",
+            f"the archive {known.uri} begins after the first events that are needed: "
+            f"{'; '.join(late)}",
+            hint="choose a savepoint that was taken after the archive began: savepoints list",
             uri=known.uri,
         )
     return found

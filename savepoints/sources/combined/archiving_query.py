@@ -99,10 +99,10 @@ def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:
         stands.append(lowest_offsets(now.begun_positions))
     if end and stands and end not in stands:
         raise NotAlignedError(
-            f"the archive {what.uri} ends at {kafka_position(end)}, but its query is at "
-            f"{kafka_position(stands[0])}",
-            hint=f"delete {Location.of(what.uri) / archive.CHECKPOINT}; the next run continues "
-            "where the archive ends",
+            f"the archive {what.uri} ends at {kafka_position(end)}, but the query that writes "
+            f"it is at {kafka_position(stands[0])}",
+            hint=f"delete {Location.of(what.uri) / archive.CHECKPOINT}: the next run then "
+            "continues where the archive ends",
             uri=what.uri,
         )
     return begin

@@ -73,9 +73,9 @@ def require_available(
             for one in gone
         )
         raise SourceDataGoneError(
-            f"Kafka no longer has the records needed to resume from the savepoint: {listed}",
+            f"Kafka no longer has the records with which the query would continue: {listed}",
             hint="choose a savepoint whose records Kafka still has (savepoints list "
-            "--check-sources), or set an archive that has them in [queries.NAME.archives]",
+            "--check-sources), or name an archive that has them in [queries.NAME.archives]",
             partitions=gone,
         )
     return [one for one in available if one is not None]
@@ -87,8 +87,8 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
     if renewed:
         raise SourceDataGoneError(
             f"topic {', '.join(renewed)} was deleted and recreated at "
-            f"{settings.bootstrap_servers} since the savepoint was taken: its offsets now refer "
-            "to other records",
+            f"{settings.bootstrap_servers} since the savepoint was taken, so its offsets now "
+            "refer to other records",
             hint="choose a newer savepoint: savepoints list --check-sources",
             topics=[
                 {"topic": name, "wanted_id": known[name], "found_id": now[name]} for name in renewed

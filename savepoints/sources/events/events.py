@@ -77,19 +77,19 @@ def _id(columns: Sequence[str]) -> Column:
 def _require(columns: Sequence[str], decoding: Decoding) -> None:
     if not decoding.event_id:
         raise UsageError(
-            "the input does not declare the columns that identify an event",
+            "the input does not declare which columns identify an event",
             hint='declare them in the application: Input(…, event_id=("order_id",))',
         )
     if lost := [name for name in POSITION if name not in columns]:
         raise UsageError(
-            f"decode leaves out {', '.join(lost)}, so an event cannot be matched to its record",
-            hint="let decode return Kafka's columns topic, partition and offset",
+            f"decode drops {', '.join(lost)}, so an event cannot be matched to its record",
+            hint="let decode keep Kafka's columns topic, partition and offset",
             columns=lost,
         )
     wanted = (decoding.entity_key, decoding.event_time, *decoding.event_id)
     if lost := [name for name in wanted if name not in columns]:
         raise UsageError(
-            f"decode returns no column {', '.join(lost)}; it returns {', '.join(columns)}",
-            hint="correct entity_key, event_time or event_id of the input",
+            f"decode returns no column {', '.join(lost)}, only {', '.join(columns)}",
+            hint="correct entity_key, event_time or event_id in Input(…) of the application",
             columns=lost,
         )

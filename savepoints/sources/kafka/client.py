@@ -116,7 +116,7 @@ def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
     """Return the error for a broker that does not answer or refuses to."""
     return EnvironmentUnfitError(
         f"Kafka at {settings.bootstrap_servers} is not responding: {error.args[0].str()}",
-        hint=f"check SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
+        hint=f"check the brokers, and their addresses in SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
     )
 
 
@@ -139,15 +139,16 @@ def _opened(
         return kind(confluent_kafka)({**servers, **options, **given}, logger=_LOG)
     except confluent_kafka.KafkaException as error:
         raise EnvironmentUnfitError(
-            f"Kafka's client rejects its options: {error.args[0].str()}",
-            hint="correct [kafka.options]",
+            f"Kafka's client rejects an option: {error.args[0].str()}",
+            hint="correct [kafka.options] in the settings",
         ) from None
 
 
 def _servers(settings: KafkaSettings) -> KafkaOptions:
     if not settings.bootstrap_servers:
         raise EnvironmentUnfitError(
-            "the query reads from Kafka, but no broker is configured to ask for its offsets",
+            "the query reads from Kafka, but no broker is configured that could be asked for "
+            "offsets",
             hint=f"set SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
         )
     return {"bootstrap.servers": settings.bootstrap_servers}

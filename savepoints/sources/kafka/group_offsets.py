@@ -79,7 +79,7 @@ def _require_committed(group: str, places: list[TopicPartition], refusals: set[i
         raise SourceDataGoneError(
             f"Kafka refused to commit offset {one.offset} of {one.topic} partition "
             f"{one.partition} for the group {group}: {one.error.str()}",
-            hint="check that the topic still exists, and that READ is granted on the group",
+            hint="check that the topic still exists, and that you have READ on the group",
             group=group,
             topic=one.topic,
             partition=one.partition,
@@ -95,9 +95,9 @@ def _absent() -> frozenset[int]:
 def _in_use(group: str, clients: list[str]) -> UsageError:
     who = f": {', '.join(clients)}" if clients else ""
     return UsageError(
-        f"the consumer group {group} has active members{who}, and offsets can be committed "
-        "only for a group without members",
-        hint="use a group that only serves to monitor the lag of the query, such as "
+        f"offsets cannot be committed for the consumer group {group}, because it has active "
+        f"members{who}",
+        hint="name a group that is used only to monitor the lag of the query, for example "
         "savepoints-NAME",
         group=group,
     )

@@ -26,7 +26,7 @@ def require_topics(topics: Sequence[str], found: Collection[str], settings: Kafk
         if topic not in found:
             raise SourceDataGoneError(
                 f"Kafka at {settings.bootstrap_servers} has no topic {topic}",
-                hint="check the topic's name in [queries.NAME.topics]",
+                hint="correct the topic's name in [queries.NAME.topics]",
                 topic=topic,
             )
 
@@ -53,7 +53,7 @@ def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOff
     for one in answers:
         if one.error is not None:
             raise EnvironmentUnfitError(
-                f"Kafka did not return the offset of {one.topic} partition {one.partition} at "
+                f"Kafka did not say which offset {one.topic} partition {one.partition} had at "
                 f"{rfc3339(moment)}: {one.error.str()}",
                 hint="run the command again",
             )

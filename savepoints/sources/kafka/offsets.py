@@ -99,8 +99,8 @@ def step(begin: KafkaOffsets, end: KafkaOffsets, most: int | None) -> KafkaOffse
     """
     if most is not None and most < 1:
         raise UsageError(
-            f"a batch of at most {most} records would make no progress",
-            hint="allow at least 1 record in a batch",
+            f"a batch of at most {most} records cannot make progress",
+            hint="allow at least one record in a batch",
         )
     left = {(topic, part): size for topic, part, size in _distances(begin, end)}
     total = sum(left.values())
@@ -136,10 +136,9 @@ def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
             for part, offset in parts.items():
                 if found.setdefault(topic, {}).setdefault(part, offset) != offset:
                     raise UsageError(
-                        f"two sources read {topic} partition {part}, one from offset "
-                        f"{found[topic][part]} and one from {offset}, so no single position fits "
-                        "both",
-                        hint="use a savepoint instead: savepoints list",
+                        f"two sources read {topic} partition {part} but are at different "
+                        f"offsets, {found[topic][part]} and {offset}",
+                        hint="use a savepoint as the end instead: savepoints list",
                         topic=topic,
                         partition=part,
                     )
@@ -181,14 +180,15 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
             wrong.append(_misfit(topic, part, stop, found, _why(start, stop, found)))
     if gone:
         raise SourceDataGoneError(
-            f"Kafka does not have the next records: {_listed(gone + wrong)}",
-            hint="go back to a newer savepoint: savepoints list --check-sources",
+            "Kafka does not have the records that the query would read next: "
+            f"{_listed(gone + wrong)}",
+            hint="roll back to a newer savepoint: savepoints list --check-sources",
             partitions=gone + wrong,
         )
     if wrong:
         raise UsageError(
-            f"these offsets cannot be reached: {_listed(wrong)}",
-            hint="give an offset for each partition that Kafka has, within the available range",
+            f"the query cannot stop at these offsets: {_listed(wrong)}",
+            hint="give an offset within the available range for each partition that Kafka has",
             partitions=wrong,
         )
 
@@ -198,13 +198,15 @@ def parse_offsets(text: str) -> KafkaOffsets:
     try:
         data = json.loads(text, object_pairs_hook=_without_duplicates)
     except ValueError as error:
-        raise UsageError(f"the offsets are not JSON: {error}", hint=_JSON_HINT) from None
+        raise UsageError(f"the offsets are not valid JSON: {error}", hint=_JSON_HINT) from None
     if not isinstance(data, dict) or not data:
-        raise UsageError("the offsets do not name a topic", hint=_JSON_HINT)
+        raise UsageError("the offsets contain no topic", hint=_JSON_HINT)
     found: KafkaOffsets = {}
     for topic, parts in data.items():
         if not isinstance(parts, dict) or not parts:
-            raise UsageError(f"topic {topic!r} has no partitions", hint=_JSON_HINT, topic=topic)
+            raise UsageError(
+                f"the offsets of topic {topic!r} contain no partition", hint=_JSON_HINT, topic=topic
+            )
         found[_topic(topic, "the offsets", _JSON_HINT)] = {
             _partition(part, f"topic {topic!r}", _JSON_HINT): _offset(
                 offset, f"topic {topic!r}, partition {part!r}", _JSON_HINT
@@ -228,13 +230,16 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         where = f"line {number}"
         width = width or len(cells)
         if len(cells) not in {3, 4} or len(cells) != width:
-            raise UsageError(f"{where} has {len(cells)} fields", hint=_CSV_HINT, line=number)
+            raise UsageError(
+                f"{where} has {len(cells)} fields, but all lines must have 3, or all 4",
+                hint=_CSV_HINT,
+                line=number,
+            )
         *named, topic_text, part_text, offset_text = cells
         if named and group is None:
             raise UsageError(
-                f"{where} names the consumer group {named[0]!r}, but none was requested",
-                hint="specify the group whose lines to use, or export the offsets of a single "
-                "group",
+                f"{where} names the consumer group {named[0]!r}, but --group is missing",
+                hint="pass --group with the group whose lines to use",
                 line=number,
             )
         if named and named[0] != group:
@@ -367,7 +372,7 @@ def _offset(value: object, where: str, hint: str) -> int:
         named = _NAMED_OFFSETS.get(value)
         also = f" (Spark's {named})" if named else ""
         raise UsageError(
-            f"{where}: {value}{also} does not name a fixed record",
+            f"{where}: {value}{also} is not the offset of a certain record",
             hint=f"write the offset itself, or use --to-{named}" if named else hint,
         )
     return value

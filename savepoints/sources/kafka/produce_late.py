@@ -86,8 +86,8 @@ def produce(settings: KafkaSettings, topic: str, events: Iterator[Row], merge_id
     if (left := producer.flush(client.TIMEOUT_SECONDS * 4)) or failed:
         why = failed[0].str() if failed else "no response in time"
         raise PartlyDoneError(
-            f"Kafka did not accept {len(failed) + left} of {count} events for {topic}: {why}",
-            hint="run the command again: it produces only the missing ones",
+            f"Kafka did not accept {len(failed) + left} of {count} events for topic {topic}: {why}",
+            hint="run the command again: it sends only the missing ones",
             topic=topic,
         )
     return count

@@ -46,9 +46,9 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
                 )
     if gone:
         raise SourceDataGoneError(
-            f"Kafka does not have the records that the archive lacks: {'; '.join(gone)}",
-            hint="choose a savepoint that the archive and Kafka cover, and archive before Kafka's "
-            "retention expires: python -m savepoints.jobs.archive QUERY INPUT "
-            "--until latest",
+            f"neither the archive nor Kafka has all records that are needed: {'; '.join(gone)}",
+            hint="choose another savepoint, and in future archive records before Kafka's "
+            "retention removes them: python -m savepoints.jobs.archive QUERY INPUT --until "
+            "latest",
             partitions=gone,
         )

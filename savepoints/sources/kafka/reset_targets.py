@@ -75,7 +75,7 @@ def parse_scope(texts: Sequence[str]) -> TargetScope:
         except ValueError:
             raise UsageError(
                 f"{text!r} is not in the form TOPIC or TOPIC:PARTITIONS",
-                hint="for example: orders:0,1,2",
+                hint="write, for example, orders:0,1,2",
             ) from None
         known = scope.get(topic, frozenset())
         scope[topic] = None if parts is None or known is None else known | parts
@@ -126,15 +126,15 @@ def resolve(
             )
     if problems:
         raise UsageError(
-            f"nothing was reset: {'; '.join(problems)}",
+            f"the target does not fit what Kafka has, and nothing was reset: {'; '.join(problems)}",
             hint="give offsets within the available range for every partition that Kafka has",
             problems=problems,
         )
     if gone and not allow_data_loss:
         raise SourceDataGoneError(
             f"Kafka may no longer have all records of {'; '.join(gone)}",
-            hint="choose a later target, set an archive that has them in [queries.NAME.archives], "
-            "or accept the loss with --allow-data-loss",
+            hint="choose a later target, name an archive that has them in "
+            "[queries.NAME.archives], or accept the loss with --allow-data-loss",
             partitions=gone,
         )
     return tuple(moves)

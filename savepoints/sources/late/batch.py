@@ -87,8 +87,10 @@ def read(
     stored = files.read(spark, batch, records=records, events=decoded)
     if not stored.is_records and source.encode is None:
         raise UsageError(
-            f"{batch} has decoded events, and the input {source.name} cannot encode them",
-            hint="pass the batch as records, or define Input(…, encode=…) in the application",
+            f"{batch} has decoded events, but the input {source.name} does not define how to "
+            "encode them as records",
+            hint="define Input(…, encode=…) in the application, or pass the batch as Kafka "
+            "records, with a column value",
             batch=batch,
             input=source.name,
         )

@@ -75,10 +75,9 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
     wanted = records if is_records else events
     if lacking and not is_records:
         raise IncompatibleError(
-            f"{batch} has no column {', '.join(lacking)}; its columns are "
-            f"{', '.join(rows.columns)}",
-            hint="write the batch with the columns of decoded events, or as records with at least "
-            "`value`",
+            f"{batch} has no column {', '.join(lacking)}, only {', '.join(rows.columns)}",
+            hint="write all columns of a decoded event, or Kafka records with at least a "
+            "column value",
             batch=batch,
             columns=lacking,
         )
@@ -147,8 +146,8 @@ def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) ->
         columns.append(F.col(f"`{name}`").cast(one.dataType).alias(one.name))
     if wrong:
         raise IncompatibleError(
-            f"columns of {batch} have the wrong types: {'; '.join(wrong)}",
-            hint="write the batch with the types of the application's events",
+            f"columns of {batch} have the wrong type: {'; '.join(wrong)}",
+            hint="write the batch with the types that decode returns",
             batch=batch,
             columns=wrong,
         )
@@ -181,7 +180,7 @@ def stored_as(batch: str) -> tuple[str, str]:
     inside = [path for path in there if not _is_hidden(path)]
     if not inside:
         raise NotFoundError(
-            f"there is nothing at {batch}",
+            f"there are no files at {batch}",
             hint="pass a file, a directory, a quoted pattern, or a Delta table",
             batch=batch,
         )
@@ -201,7 +200,7 @@ def _by_name(names: Sequence[str], batch: str) -> str:
             f"cannot tell the format of {batch} from its name"
             if None in found
             else f"{batch} has files of different formats: {', '.join(kinds)}",
-            hint="use file names with .parquet, .json or .csv, or give a Delta table",
+            hint="use file names that end in .parquet, .json or .csv, or pass a Delta table",
             batch=batch,
         )
     return kinds[0]

@@ -107,8 +107,8 @@ def _failures(source: LateInput, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # The program may raise anything.
         raise IncompatibleError(
-            f"the batch cannot be {what} by the input {source.name}: "
+            f"the input {source.name} failed while the batch was being {what}: "
             f"{plain(message_of(error))[:500]}",
-            hint="correct the rows named in the message; nothing from the batch was used",
+            hint="correct the rows that the message names; nothing of the batch was merged",
             input=source.name,
         ) from error

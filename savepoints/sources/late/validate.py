@@ -148,8 +148,9 @@ def refused(batch: str, rejected: Sequence[Rejected]) -> LateBatchError:
     counted = ", ".join(f"{one.rows} {one.reason}" for one in rejected)
     example = json.dumps(rejected[0].samples[0], ensure_ascii=False)[:300]
     return LateBatchError(
-        f"{rows} rows of {batch} cannot be merged: {counted}; for example {example}",
-        hint="correct the batch, or set these rows aside: --quarantine URI",
+        f"{batch} has {rows} rows that cannot be merged ({counted}), for example {example}",
+        hint="correct the batch, or write these rows elsewhere and merge the rest: "
+        "--quarantine URI",
         batch=batch,
         rejected=[vars(one) for one in rejected],
     )

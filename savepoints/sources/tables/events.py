@@ -57,8 +57,9 @@ def require_entities(rows: DataFrame) -> None:
     """
     if nobody := rows.where(f"{ENTITY} IS NULL").count():
         raise IncompatibleError(
-            f"{nobody} of the changed rows have no entity",
-            hint="correct entity_key of the input, or leave such rows out in decode",
+            f"{nobody} of the changed rows have no value in entity_key, so it is unknown to "
+            "which entity they belong",
+            hint="correct entity_key of the input, or drop such rows in decode",
         )
 
 

@@ -35,9 +35,9 @@ def start(column: Column) -> Array:
         return pa.array([column.start], to)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise UsageError(
-            f"{column.address} cannot start with {column.start!r}: it is "
-            f"{type_text(column.field.type)}: {error}",
-            hint=f"--default {column.address}=VALUE of that type",
+            f"--default {column.address}={column.start!r} is not possible, because the column "
+            f"is of type {type_text(column.field.type)}: {error}",
+            hint=f"pass a value of that type: --default {column.address}=VALUE",
         ) from None
 
 
@@ -115,9 +115,10 @@ def _column(
     nulls = (column if there is None else column.filter(there)).null_count
     if one.forbids_nulls and nulls:
         raise IncompatibleError(
-            f"{one.address} is null in {nulls} of {count} rows, and cannot be null in the program",
-            hint="make the column nullable in the program, or give the program a function: App(…, "
-            "migrate={…})",
+            f"{one.address} is null in {nulls} of {count} rows, but the program does not allow "
+            "nulls there",
+            hint="allow nulls in the program, or give it a function that replaces them: "
+            "App(…, migrate={…})",
         )
     to = decode.arrow_type(one.field.type, one.address)
     if one.inner:

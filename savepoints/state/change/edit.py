@@ -170,8 +170,8 @@ def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:
         return Edited(family, change, whole, frame.withColumn(_BYTES, F.lit(None).cast("binary")))
     if "value" not in frame.columns:
         raise UsageError(
-            f"the rows of {family} have no value to set",
-            hint="remove rows that record only a key with --delete",
+            f"the rows of {family} have only a key and no value that could be set",
+            hint="remove such rows with --delete",
         )
     if change.function is not None:
         after = changer(change.function, family.frozen, frame.schema["value"].dataType)(

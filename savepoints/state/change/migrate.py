@@ -128,8 +128,9 @@ class Migration:
         if made.merge is None:
             if shared.head() is not None:
                 raise IncompatibleError(
-                    f"the function for keys of {_where(one)} gives one new key to several rows",
-                    hint="merge those rows: KeyMigration(keys=…, merge=…)",
+                    f"the function for the keys of {_where(one)} returns the same new key for "
+                    "several rows",
+                    hint="combine these rows: KeyMigration(keys=…, merge=…)",
                 )
             return encoded
         merge = made.merge

@@ -30,8 +30,9 @@ def condition(frame: DataFrame, where: str) -> Column:
     data_type = frame.select(F.expr(where).alias("x")).schema["x"].dataType
     if data_type.simpleString() != "boolean":
         raise UsageError(
-            f"--where {where!r} is of type {data_type.simpleString()}, not a condition",
-            hint="write a condition, for example \"key.customer_id = '17'\"",
+            f"--where {where!r} returns {data_type.simpleString()}, but a condition must "
+            "return true or false",
+            hint="write, for example, --where \"key.customer_id = '17'\"",
         )
     return F.expr(where)
 
@@ -44,7 +45,7 @@ def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
         _ = frame.select(F.expr(expression)).schema
     except PySparkException as error:
         raise UsageError(
-            f"{what}: {typed.reason(error)}", hint=f"the columns are: {_column_names(frame)}"
+            f"{what}: {typed.reason(error)}", hint=f"use its columns: {_column_names(frame)}"
         ) from None
     # It is evaluated more than once, so it must be deterministic, as inside an aggregate.
     try:
@@ -53,7 +54,7 @@ def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
         if error.getCondition() == _RANDOM:
             raise UsageError(
                 f"{what} is not deterministic",
-                hint="remove rand(), uuid() or shuffle() from the expression",
+                hint="remove rand(), uuid(), shuffle() and the like from the expression",
             ) from None
 
 
@@ -70,7 +71,9 @@ def assigned(frame: DataFrame, assignments: Sequence[str], frozen: frozenset[str
     for text in assignments:
         path, expression = _assignment(frame, text, frozen)
         if path in new:
-            raise UsageError(f"{'.'.join(path)} is set twice", hint="omit one --set")
+            raise UsageError(
+                f"{'.'.join(path)} is set by two --set options", hint="omit one of them"
+            )
         new[path] = _stored(frame, expression, path)
     after = F.col("value")
     for path, column in new.items():
@@ -98,8 +101,8 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
     parts = tuple(part.strip("` ") for part in name.strip().split("."))
     if not separator or not expression.strip() or not all(parts):
         raise UsageError(
-            f"--set {text!r} is not in the form FIELD = SQL",
-            hint="for example: --set 'count = count + 1'",
+            f"--set {text!r} is not in the form FIELD=SQL",
+            hint="write, for example, --set 'count = count + 1'",
         )
     if parts[0].lower() in IDENTITY and parts[0] in frame.columns:
         raise _key_stays(".".join(parts), parts[0])
@@ -114,7 +117,7 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
                 raise _key_stays(".".join(parts), "key")
             raise UsageError(
                 f"--set {text!r}: the value has no field {'.'.join(parts)!r}",
-                hint=f"the columns are: {_column_names(frame)}",
+                hint=f"use one of the columns {_column_names(frame)}",
             )
         path.append(names[part.lower()])
         data_type = data_type[path[-1]].dataType  # type: ignore[index]
@@ -127,14 +130,14 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
 def _key_stays(name: str, what: str) -> UsageError:
     if what == "expires_at_ms":
         return UsageError(
-            "expires_at_ms cannot be set: Spark keeps a second index of these times, which "
-            "would no longer match",
-            hint="set the value; its expiry is kept",
+            "expires_at_ms cannot be set, because Spark keeps these times in a second place "
+            "that would no longer match",
+            hint="set only the value, which keeps its expiry time",
         )
     return UsageError(
-        f"{name} belongs to the key, which cannot be set: rows would have to move to other state "
-        "partitions",
-        hint="change values only, or remove the rows with --delete",
+        f"{name} belongs to the key and cannot be set, because its row would have to move to "
+        "another state partition",
+        hint="set fields of the value only, or remove the rows with --delete",
     )
 
 
@@ -166,7 +169,7 @@ def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
     if reads_text(given, wanted):
         # Spark's casts of text round decimals, cut times off and guess the zone, ANSI or not.
         raise UsageError(
-            f"--set {name}: {expression} is text, but {name} is of type {wanted.simpleString()}",
+            f"--set {name}: {expression} is text, but the field is of type {wanted.simpleString()}",
             hint="write a value of that type: 12.34, or date '2026-11-20', or "
             "timestamp '2026-11-20 10:00:00Z'",
         )
@@ -178,7 +181,7 @@ def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
     except PySparkException as error:
         raise UsageError(
             f"--set {name}: {typed.reason(error)}",
-            hint=f"{name} is of type {wanted.simpleString()}",
+            hint=f"write an expression of type {wanted.simpleString()}",
         ) from None
     text = f"{name} is of type {wanted.simpleString()}, which cannot hold "
     lost = F.raise_error(F.concat(F.lit(text), column.cast("string")))

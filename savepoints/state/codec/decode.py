@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.state.schema import SparkType, StateField, type_text
-from savepoints.errors import IncompatibleError
+from savepoints.errors import OTHER_BATCH, SAVE_NATIVE, IncompatibleError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,8 +68,8 @@ def arrow_type(spark_type: SparkType, field: str) -> pa.DataType:
         element = arrow_type(spark_type["elementType"], f"{field}.element")
         return pa.list_(pa.field("element", element, nullable=spark_type["containsNull"]))
     raise IncompatibleError(
-        f"{field} is of type {type_text(spark_type)}, which cannot be decoded",
-        hint="save the native form instead: --format native",
+        f"{field} is of type {type_text(spark_type)}, which savepoints cannot decode",
+        hint=SAVE_NATIVE,
         field=field,
         type=type_text(spark_type),
     )
@@ -105,9 +105,9 @@ def arrow_fields(fields: Sequence[StateField], where: str) -> list[pa.Field[Any]
         name = f"{where}.{one.name}"
         if _COLLATIONS in one.metadata:
             raise IncompatibleError(
-                f"{name} is a string with a collation, {one.metadata[_COLLATIONS]}, which cannot "
-                "be decoded",
-                hint="save the native form instead: --format native",
+                f"{name} is a string with the collation {one.metadata[_COLLATIONS]}, which "
+                "savepoints cannot decode",
+                hint=SAVE_NATIVE,
                 field=name,
                 type="string",
             )
@@ -362,5 +362,5 @@ def fields_of(struct_type: Mapping[str, Any]) -> list[StateField]:
 def _misfit(where: str, why: str) -> IncompatibleError:
     return IncompatibleError(
         f"{where} does not match the schema in the checkpoint: {why}",
-        hint="the checkpoint is damaged: take the savepoint at another batch with --at-batch",
+        hint=OTHER_BATCH,
     )

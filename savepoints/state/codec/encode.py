@@ -327,6 +327,7 @@ def _expect(condition: bool, column: Array, spark_type: SparkType, name: str) ->
 def _refused(name: str, why: str) -> IncompatibleError:
     return IncompatibleError(
         f"{name} {why}",
-        hint="use values that the state's schema allows; to see it: savepoints state",
+        hint="use a value that the schema of the state allows; to see the state: savepoints "
+        "state NAME",
         field=name,
     )

@@ -83,16 +83,16 @@ def required(
         if one.name not in WITH_PLAIN_KEYS:
             raise IncompatibleError(
                 f"{where} keeps more than one row per key, which no function can combine",
-                hint="replay the events: savepoints merge without --policy, or with --policy "
-                "replay-all",
+                hint="replay the events instead: savepoints merge without --policy, or with "
+                "--policy replay-all",
                 operator_id=one.operator_id,
             )
         function = functions.get(str(one.operator_id), functions.get(one.name))
         if function is None:
             raise IncompatibleError(
-                f"the application does not define how two states of {where} combine",
-                hint=f"give it a function: App(…, merge=MergeFunctions(states={{{one.name!r}: …}}, "
-                "rows=…)), see docs/merging.md; or merge without --policy",
+                f"the application does not define how to combine two states of {where}",
+                hint=f"define a function: App(…, merge=MergeFunctions(states={{{one.name!r}: …}}, "
+                "rows=…)), as in docs/merging.md; or merge without --policy",
                 operator_id=one.operator_id,
             )
         (schema,) = layout[one.operator_id, one.stores[0]]

@@ -30,8 +30,8 @@ ENTITY = "entity"
 _CARRIED = ("column_family", "key_hash", "ord", "key_bytes", "value_bytes")
 _JOIN = "symmetricHashJoin"
 _HINT = (
-    "this query cannot be merged key by key: replay all events with savepoints merge --policy "
-    "replay-all, or move the part after this operator to a separate query"
+    "replay all events with savepoints merge --policy replay-all, or move the part after this "
+    "operator to a query of its own"
 )
 
 
@@ -51,7 +51,8 @@ class OperatorKey:
     def refused(self, why: str) -> IncompatibleError:
         """Return the error that says that an operator is not kept by the entity."""
         return IncompatibleError(
-            f"operator {self.operator_id} ({self.operator_name}) is not keyed by the entity: {why}",
+            f"the state of operator {self.operator_id} ({self.operator_name}) is not kept by "
+            f"entity: {why}",
             hint=_HINT,
             operator_id=self.operator_id,
             operator_name=self.operator_name,
@@ -134,7 +135,7 @@ def entity_fields(
         if len(fitting) != 1:
             kept_by = f"its rows are keyed by {', '.join(key.fields)}, and "
             raise key.refused(
-                kept_by + f"{' and '.join(fitting)} could both be the entity"
+                kept_by + f"{' and '.join(fitting)} could each be the entity"
                 if fitting
                 else kept_by
                 + (

@@ -88,7 +88,7 @@ def bound(frame: DataFrame, visible: Visible) -> DataFrame:
     wrong += _unknown_inside(frame, visible)
     if wrong:
         raise IncompatibleError(
-            f"the rows for {visible.variable} do not fit: {'; '.join(wrong)}",
+            f"the rows for {visible.variable} do not have the right columns: {'; '.join(wrong)}",
             hint=_HINT.format(", ".join(visible.columns)),
         )
     return frame.select(*(column.alias(name) for name, column in found.items()))
@@ -208,8 +208,8 @@ def _refused(visible: Visible, rows: int, problems: Sequence[Problem]) -> SeedRo
         for one in problems
     )
     return SeedRowsError(
-        f"the rows for {visible.variable} cannot be its state: {what}",
-        hint="nothing was written; correct the rows and run the command again",
+        f"the rows for {visible.variable} cannot be its state, and nothing was written: {what}",
+        hint="correct the rows and run the command again",
         rows=rows,
         problems=[vars(one) for one in problems],
     )

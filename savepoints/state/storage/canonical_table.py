@@ -170,8 +170,8 @@ def _is_stray(partitions: int) -> Column:
 
 def _not_placed(what: str) -> PlacementError:
     return PlacementError(
-        f"{what} are not in the partition of their key's hash",
-        hint="this state cannot be repartitioned or changed: keep its native form",
+        f"{what} are not in the state partition that the hash of their key determines",
+        hint="use only the native form, which keeps the rows where they are: --format native",
     )
 
 

@@ -24,7 +24,15 @@ from savepoints.checkpoint.state.files import SnapshotChain
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY, StateRecord
 from savepoints.checkpoint.state.schema import DEFAULT_COLUMN_FAMILY, StateField
-from savepoints.errors import IncompatibleError, NotAlignedError, PlacementError, SavepointsError
+from savepoints.errors import (
+    OTHER_BATCH,
+    RESTORE_NATIVE,
+    SAVE_NATIVE,
+    IncompatibleError,
+    NotAlignedError,
+    PlacementError,
+    SavepointsError,
+)
 from savepoints.io import Location
 from savepoints.state.codec import decode
 from savepoints.state.storage.task_files import TaskFiles
@@ -87,8 +95,9 @@ def read_store(
     )
     if not chains:
         raise NotAlignedError(
-            f"{checkpoint} has no files of the store {store} of operator {operator.operator_id}",
-            hint="the checkpoint is damaged: take the savepoint at another batch with --at-batch",
+            f"{checkpoint} is damaged: it has no files of the store {store} of operator "
+            f"{operator.operator_id}",
+            hint=OTHER_BATCH,
             operator_id=operator.operator_id,
             store=store,
         )
@@ -148,7 +157,7 @@ def write_store(
     except PySparkException as error:
         raise SavepointsError(
             f"Spark could not write the state of {checkpoint}: {error}",
-            hint="run the command again, or restore the native form with --format native",
+            hint="run the command again, or restore the native form: --format native",
         ) from error
     written = {row["partition_id"]: row["row_count"] for row in done}
     # For a frame that is known to be empty, Spark runs no task.
@@ -166,7 +175,7 @@ def _require_settings(offsets: OffsetLogEntry, where: str) -> None:
         if offsets.conf.get(key) != value:
             raise NotAlignedError(
                 f"{where} has {key}={offsets.conf.get(key)}, but the state is written for {value}",
-                hint="the savepoint is unchanged; restore its native form: --format native",
+                hint=RESTORE_NATIVE,
                 key=key,
             )
 
@@ -179,9 +188,10 @@ def _partition_key(
     (schema,) = state_schema.parse(checkpoint.get(path), path)
     if operator.name not in _NOT_PLACED_BY:
         raise IncompatibleError(
-            f"the state of operator {operator.operator_id} ({operator.name}) cannot be decoded: "
-            "it is unknown which part of the key determines the partition of a row",
-            hint="save the native form instead: --format native",
+            f"the state of operator {operator.operator_id} ({operator.name}) cannot be "
+            "decoded, because it is unknown which part of its key determines the state "
+            "partition",
+            hint=SAVE_NATIVE,
             operator_id=operator.operator_id,
             operator_name=operator.name,
         )
@@ -237,9 +247,9 @@ def _pairs(reading: _Reading, chain: SnapshotChain) -> Iterator[list[StateRecord
         for batch in _records(reading, chain.snapshot):
             if any(value is None for _, value in batch):
                 raise IncompatibleError(
-                    f"{reading.files.directory}/{chain.snapshot} removes a key, which only a delta "
-                    "can do",
-                    hint="the file is damaged: take the savepoint at another batch with --at-batch",
+                    f"{reading.files.directory}/{chain.snapshot} is damaged: it removes a key, "
+                    "which a snapshot cannot do",
+                    hint=OTHER_BATCH,
                     file=chain.snapshot,
                 )
             if kept := [record for record in batch if record[0] not in changed]:
@@ -299,8 +309,8 @@ def _placed(
     hashes = batch.column("key_hash").to_numpy(zero_copy_only=False)
     if (hashes % partitions != partition).any():
         raise PlacementError(
-            f"a row that belongs elsewhere would be written to state partition {partition} of "
-            f"{partitions}"
+            f"a row was about to be written to state partition {partition} of {partitions}, "
+            "where Spark would not find its key"
         )
     keys = cast("list[bytes]", batch.column("key_bytes").to_pylist())
     return zip(keys, cast("list[bytes]", batch.column("value_bytes").to_pylist()), strict=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from savepoints.errors import IncompatibleError, NotAlignedError, TargetExistsError
+from savepoints.errors import SAVE_NATIVE, IncompatibleError, NotAlignedError, TargetExistsError
 from savepoints.io import Location, ObjectInfo, in_parallel, storage_options
 from savepoints.model import utc_now
 
@@ -59,7 +59,7 @@ def write(rows: DataFrame, target: Location, partition_by: Sequence[str]) -> int
     if there := target.list():
         raise TargetExistsError(
             f"{target} already has {len(there)} files, for example {there[0].path}",
-            hint="nothing is overwritten: check who else writes there",
+            hint="find out who else writes there; nothing is overwritten",
             target=str(target),
         )
     for name, value in _WRITING.items():
@@ -87,8 +87,8 @@ def require_rows(found: int, read: int, target: Location) -> None:
     """
     if found != read:
         raise NotAlignedError(
-            f"{read} state rows were read, but the files of {target} contain {found}",
-            hint="write them again; if it happens again, check the storage",
+            f"{read} state rows were read, but the files in {target} contain {found}",
+            hint="run the command again; if this happens again, check the storage",
             target=str(target),
         )
 
@@ -137,8 +137,8 @@ def _delta_type(spark_type: Any) -> Any:  # noqa: ANN401 (JSON)
         return {"type": name, "keyType": key, "valueType": value, "valueContainsNull": True}
     if name not in _PLAIN and not name.startswith("decimal("):
         raise IncompatibleError(
-            f"a Delta table cannot have a column of the type {name}",
-            hint="the native form is complete and can be restored unchanged",
+            f"state of type {name} cannot be written as rows of a Delta table",
+            hint=SAVE_NATIVE,
             type=name,
         )
     return name

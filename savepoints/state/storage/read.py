@@ -91,8 +91,8 @@ def load(
     if not version.reads_raw_rows:
         raise NativeOnlyError(
             f"Spark {version} cannot read state rows from RocksDB",
-            hint="run the command where Spark 4.2 is installed; native savepoints can be restored "
-            "and verified here",
+            hint="run the command where Spark 4.2 is installed; with this version, only "
+            "native savepoints can be restored and verified",
         )
     reader = (
         spark.read.format("statestore")

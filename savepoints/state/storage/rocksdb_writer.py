@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.checkpoint.logs.commit_log import StateIds
-from savepoints.errors import PrivateApiError, SavepointsError
+from savepoints.errors import RESTORE_NATIVE, PrivateApiError, SavepointsError
 from savepoints.spark import private_api
 from savepoints.spark.private_api import JavaObject
 from savepoints.state.storage import read
@@ -45,9 +45,9 @@ def require_private_api(spark: SparkSession) -> None:
     wanted = private_api.STATE_REWRITER_ARGUMENTS
     if wanted not in arities:
         raise PrivateApiError(
-            f"the constructor of StateRewriter takes {arities} arguments in Spark {spark.version}, "
-            f"not {wanted}",
-            hint=_WAY_OUT,
+            f"Spark {spark.version} is not supported here: the constructor of its "
+            f"StateRewriter takes {arities} arguments instead of {wanted}",
+            hint=RESTORE_NATIVE,
             spark_version=spark.version,
         )
 
@@ -56,9 +56,9 @@ def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
     """Check that Spark's raw reader returns the columns this module was written for."""
     if set(columns) != read.COLUMNS:
         raise PrivateApiError(
-            f"the state reader of Spark {spark.version} returns the columns {sorted(columns)}, "
-            f"but {sorted(read.COLUMNS)} are expected",
-            hint=_WAY_OUT,
+            f"Spark {spark.version} is not supported here: its state reader returns the "
+            f"columns {sorted(columns)} instead of {sorted(read.COLUMNS)}",
+            hint=RESTORE_NATIVE,
             spark_version=spark.version,
         )
 
@@ -108,7 +108,7 @@ def write_state(
         cause = function.failure or _root_cause(error.java_exception)
         raise SavepointsError(
             f"Spark could not write the state of {checkpoint}: {cause}",
-            hint="run the command again, or restore the native form with --format native",
+            hint="run the command again, or restore the native form: --format native",
         ) from error
 
 

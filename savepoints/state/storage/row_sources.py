@@ -76,7 +76,8 @@ class CheckpointRows:
         if operator is None or store not in operator.stores:
             raise IncompatibleError(
                 f"{self.checkpoint} has no state store {store} for operator {operator_id}",
-                hint="compare the checkpoint with the query's code: savepoints upgrade check",
+                hint="see how the program differs from the savepoint: savepoints upgrade "
+                "check --app MODULE:ATTR --from NAME",
                 operator_id=operator_id,
                 store=store,
             )

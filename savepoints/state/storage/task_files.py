@@ -71,8 +71,8 @@ class TaskFiles:
             return LocalFileSystem(), str(uri)
         if uri.scheme != "s3":
             raise IncompatibleError(
-                f"executors cannot read {uri} without obstore",
-                hint="install obstore for the executors' Python: pip install obstore",
+                f"the executors cannot read {uri}, because their Python lacks obstore",
+                hint="install it there: pip install obstore",
                 uri=str(uri),
             )
         scheme, _, host = os.environ.get(_ENDPOINT, "").rpartition("://")

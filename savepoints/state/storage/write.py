@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
-from savepoints.errors import ListOrderError
+from savepoints.errors import RESTORE_NATIVE, ListOrderError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
 from savepoints.state.storage import hdfs_provider, placement, read, rocksdb_writer
@@ -156,9 +156,9 @@ def _require_order(saved: DataFrame, operators: Sequence[OperatorState]) -> None
     unordered = mine.groupBy(*place).count().where((F.col("count") > 1) | F.col("ord").isNull())
     if found := unordered.head():
         raise ListOrderError(
-            f"the canonical rows do not record the order of the elements of {found.column_family} "
-            f"of operator {found.operator_id}",
-            hint="restore the native form instead: --format native",
+            f"the order of the elements of {found.column_family} of operator "
+            f"{found.operator_id} is missing in the canonical rows",
+            hint=RESTORE_NATIVE,
             operator_id=found.operator_id,
             column_family=found.column_family,
         )

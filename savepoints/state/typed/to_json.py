@@ -48,7 +48,7 @@ def taken(target: Uri) -> TargetExistsError:
     """Say that there is something already."""
     return TargetExistsError(
         f"{target} already exists",
-        hint="choose another path with --to; nothing is overwritten",
+        hint="name a path that does not exist yet with --to",
         target=str(target),
     )
 
@@ -69,8 +69,10 @@ def with_key(frame: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
     for name, text in wanted.items():
         if name not in fields:
             raise UsageError(
-                f"the key has no field {name!r}",
-                hint=f"its fields: {', '.join(fields)}" if fields else "this state has no key",
+                f"the key of this state has no field {name!r}",
+                hint=f"use one of its fields: {', '.join(fields)}"
+                if fields
+                else "omit --key, because this state has no key",
             )
         path, leaf_type = fields[name]
         literal = _literal(frame, name, text, leaf_type)
@@ -90,7 +92,7 @@ def where(frame: DataFrame, expression: str) -> DataFrame:
     except PySparkException as error:
         raise UsageError(
             f"--where {expression!r}: {typed.reason(error)}",
-            hint=f"the columns are: {', '.join(columns(frame))}",
+            hint=f"use its columns: {', '.join(columns(frame))}",
         ) from None
 
 
@@ -106,8 +108,9 @@ def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Col
         readable = False
     if not readable:
         raise UsageError(
-            f"--key {name}={text}: {text!r} is not a valid {data_type.simpleString()}",
-            hint="select nulls and lists with --where, for example 'key.name IS NULL'",
+            f"--key {name}={text}: {text} is not a valid {data_type.simpleString()}",
+            hint="write a value of that type; to find nulls and lists, use --where, for "
+            f"example 'key.{name} IS NULL'",
         )
     return literal
 
@@ -130,7 +133,8 @@ def _failures() -> Iterator[None]:
         if isinstance(error.__cause__, of_expression):
             raise UsageError(
                 f"--where fails on a row: {typed.reason(error.__cause__)}",
-                hint="use try_divide, try_cast and similar functions",
+                hint="use functions that return null instead of failing, such as try_divide "
+                "and try_cast",
             ) from None
         raise
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from savepoints.checkpoint.evolution.findings import unique_names
 from savepoints.checkpoint.logs.offset_log import JOIN_FORMAT_KEY, PARTITIONS_KEY
 from savepoints.checkpoint.state import operators
-from savepoints.errors import IncompatibleError, SavepointsError, message_of
+from savepoints.errors import RESTORE_SAVEPOINT, IncompatibleError, SavepointsError, message_of
 from savepoints.model import Cut
 from savepoints.spark import causes
 from savepoints.state.storage import read as storage_read
@@ -216,8 +216,8 @@ def _declared(data: bytes, path: str) -> list[tuple[str, str, bool]] | None:
         ]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise IncompatibleError(
-            f"{path} does not list the state variables: {error!r}",
-            hint="the file is damaged, or was edited: restore from a savepoint",
+            f"{path} is damaged: it does not list the state variables: {error!r}",
+            hint=RESTORE_SAVEPOINT,
             file=path,
         ) from None
 

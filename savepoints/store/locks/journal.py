@@ -164,8 +164,8 @@ def unfinished(root: Location, query: str) -> Operation | None:
 def document(root: Location, path: str) -> Document[Operation]:
     """Return the file of an operation."""
     hint = (
-        "restore an older version of the object from its bucket; without its journal the "
-        "operation cannot be finished"
+        "restore an older version of this file in the store, without which the operation cannot be "
+        "finished or undone"
     )
     return Document(root, path, partial(from_json, Operation), hint)
 
@@ -188,8 +188,8 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
     """Return the error that says an operation must be finished first."""
     if UNDOING in operation.done:
         return UnfinishedOperationError(
-            f"undoing {operation.verb} {operation.id} of {operation.query} was interrupted",
-            hint=f"finish the undo: savepoints operations undo {operation.id}",
+            f"the undo of {operation.verb} {operation.id} of {operation.query} was interrupted",
+            hint=f"finish it: savepoints operations undo {operation.id}",
             query=operation.query,
             operation=operation.id,
         )

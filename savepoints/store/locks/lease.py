@@ -151,8 +151,9 @@ class Lease:
             self._lost = "it could not be renewed and expired"
         if self._lost is not None:
             raise LockedError(
-                f"the lease on {self._record.query} was lost: {self._lost}",
-                hint="find out who took it, then run the command again",
+                f"the lease of {self._record.query} was lost while the command ran: {self._lost}",
+                hint="find out which process took it (savepoints events --query "
+                f"{self._record.query}), then run the command again",
                 query=self._record.query,
             )
 
@@ -338,20 +339,21 @@ def _held(record: LeaseRecord) -> SavepointsError:
         return QueryRunningError(
             f"the query {record.query} is running in its own driver: {who}, since "
             f"{record.acquired_at}",
-            hint="stop it there: attached.stop() finishes the batch and takes a savepoint; or end "
-            f"the driver: kill -TERM {record.holder.pid}",
+            hint="stop it in its driver with attached.stop(), which finishes the batch and "
+            f"takes a savepoint; or end the driver: kill -TERM {record.holder.pid}",
             **details,
         )
     if record.verb == RUN:
         return QueryRunningError(
             f"the query {record.query} is running: {who}, since {record.acquired_at}",
-            hint=f"pause it first: savepoints pause {record.query} --wait; or end it, which takes "
-            f"a savepoint: kill -TERM {record.holder.pid}",
+            hint=f"pause it first: savepoints pause {record.query} --wait; or end it with a "
+            f"savepoint: kill -TERM {record.holder.pid}",
             **details,
         )
     return LockedError(
-        f"{record.verb} of {record.query} is in progress: {who}, since {record.acquired_at}",
-        hint="wait for it to finish; if its process has died, the lease expires at "
+        f"the command {record.verb} is working on {record.query}: {who}, since "
+        f"{record.acquired_at}",
+        hint="wait until it has finished; if its process has died, its lease expires at "
         f"{record.expires_at}",
         **details,
     )

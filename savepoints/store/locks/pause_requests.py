@@ -20,7 +20,7 @@ from savepoints.store.savepoint.sealed import Document
 
 Wanted = Literal["paused", "running"]
 T = TypeVar("T")
-_HINT = "delete it; pause the query again if it should stay paused"
+_HINT = "delete the file; if the query should stay paused, pause it again: savepoints pause QUERY"
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def change(root: Location, savepoint: Savepoint, how: Callable[[Labels], Labels]
         if new == unchanged or labels.replace(new, etag):
             return new
     raise SavepointsError(
-        f"{root}/{labels.path} was changed by other processes during {_ATTEMPTS} attempts",
+        f"{root}/{labels.path} was changed by other processes in each of {_ATTEMPTS} attempts",
         hint="run the command again",
         savepoint=savepoint.id,
     )

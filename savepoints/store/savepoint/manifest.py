@@ -101,8 +101,8 @@ def directory(savepoint_id: str) -> str:
         checked_name(savepoint_id, "savepoint id")
     except UsageError:
         raise VerificationError(
-            f"the store has a savepoint named {savepoint_id!r}, which is not a valid id",
-            hint="the store was edited by hand; find out what is wrong: savepoints check",
+            f"the store contains a savepoint named {savepoint_id!r}, which is not a valid id",
+            hint="find out what was changed in the store by hand: savepoints check",
             savepoint=savepoint_id,
         ) from None
     return f"savepoints/{savepoint_id}"

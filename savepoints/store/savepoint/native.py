@@ -109,8 +109,8 @@ def pin(
         if arrived.get(target) != info.size:
             raise NotAlignedError(
                 f"{checkpoint}/{info.path} has {info.size} bytes, but its copy {root}/{target} "
-                f"has {arrived.get(target, 'none')}",
-                hint="the file changed while it was copied: run the command again",
+                f"has {arrived.get(target, 'none')}: the file changed while it was copied",
+                hint="run the command again",
                 file=info.path,
             )
     return Pinned(
@@ -266,6 +266,6 @@ def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
 def _taken(target: Location, what: str) -> TargetExistsError:
     return TargetExistsError(
         f"{target} already has {what}",
-        hint="nothing is overwritten: name a new directory with --to",
+        hint="name a new directory with --to; nothing is overwritten",
         target=str(target),
     )

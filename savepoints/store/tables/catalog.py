@@ -268,7 +268,7 @@ def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
     return AmbiguousNameError(
         f"{name!r} matches {len(fitting)} savepoints: {', '.join(shown[:_CANDIDATES_SHOWN])}"
         + (f" and {more} more" if more > 0 else ""),
-        hint="use more characters of the id",
+        hint="type more characters of the id",
         candidates=[one.id for one in fitting],
     )
 
@@ -280,7 +280,7 @@ def _not_found(
     others = f", and {rolled_back} that were rolled back or replaced" if rolled_back else ""
     return SavepointNotFoundError(
         f"no savepoint{of} is called {name!r}; the store has {among}{of}{others}",
-        hint="list the savepoints: savepoints list"
+        hint="see which there are: savepoints list"
         + (
             "; to use one that a rollback left behind, give its id or add --any-line"
             if rolled_back

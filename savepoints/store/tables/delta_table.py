@@ -170,7 +170,7 @@ class StoreTable:
             self._committed(table)
             return table
         raise SavepointsError(
-            f"{self.location}: other processes committed during {COMMIT_RETRIES} attempts",
+            f"{self.location} was changed by other processes in each of {COMMIT_RETRIES} attempts",
             hint="run the command again",
             table=str(self.location),
         )
@@ -280,8 +280,8 @@ class StoreTable:
         """Return the error for a table that cannot be read: damaged, or out of reach for now."""
         return unavailable(self.location.uri, str(why)) or VerificationError(
             f"the table {self.location} is damaged: {plain(str(why))[:500]}",
-            hint="diagnose it: savepoints check; the catalog can be rebuilt: "
-            "savepoints check --rebuild-catalog",
+            hint="diagnose it: savepoints check; if it is the catalog, rebuild it: savepoints "
+            "check --rebuild-catalog",
             table=str(self.location),
         )
 

@@ -51,7 +51,7 @@ class Generations:
             known = sorted({one.query for one in self.all()})
             raise QueryNotFoundError(
                 f"the store {self.root} has no query {query!r}",
-                hint=f"its queries: {', '.join(known)}"
+                hint=f"name one of its queries: {', '.join(known)}"
                 if known
                 else f"take a savepoint of it: savepoints create {query} --checkpoint URI, or "
                 f"attached.create() in its driver; with an App: savepoints run {query}",
@@ -112,10 +112,10 @@ class Generations:
         known = next(one for one in self.all(query) if one.generation == number)
         if known.checkpoint != begun.checkpoint:
             raise StalePlanError(
-                f"generation {number} of {query}, begun by {known.begun_by}, has the "
+                f"generation {number} of {query}, begun by {known.begun_by}, already has the "
                 f"checkpoint {known.checkpoint}, not {checkpoint}",
                 hint="undo the operation that began it: savepoints operations list --query "
-                f"{query}, savepoints operations undo ID",
+                f"{query}, then savepoints operations undo ID",
                 query=query,
             )
         return known
@@ -127,8 +127,10 @@ class Generations:
             return wanted
         if wanted not in (None, known.query):
             raise UsageError(
-                f"the query of {checkpoint} has the name {known.query}, not {wanted}",
-                hint=f"use {known.query}, or rename it: savepoints rename {known.query} {wanted}",
+                f"the query of the checkpoint {checkpoint} is already named {known.query}, not "
+                f"{wanted}",
+                hint=f"pass the name {known.query}, or rename the query: savepoints rename "
+                f"{known.query} {wanted}",
                 query=known.query,
             )
         return known.query

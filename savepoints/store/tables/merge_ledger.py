@@ -224,8 +224,10 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
         if unsure:
             raise NotAlignedError(
                 f"it is unknown whether generation {lost.generation} of {lost.query} includes "
-                f"the merge {unsure[0].id}: the generation began from {gone}, which was removed",
-                hint="copy that savepoint back into the store, if you have a copy: savepoints copy",
+                f"the merge {unsure[0].id}, because the savepoint {gone} from which it began "
+                "was deleted",
+                hint="copy that savepoint back from another store, if there is a copy: "
+                f"savepoints copy {gone} DEST --store OTHER",
                 merges=[one.id for one in unsure],
                 savepoint=gone,
             )
