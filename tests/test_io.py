@@ -393,7 +393,7 @@ def test_an_error_of_one_item_is_raised() -> None:
     ],
 )
 def test_a_uri_of_azure_names_container_and_account(text: str) -> None:
-    with pytest.raises(UsageError, match="names no container and account") as refused:
+    with pytest.raises(UsageError, match="does not name a container and an account") as refused:
         Uri.parse(text)
 
     assert "very-secret" not in str(refused.value)

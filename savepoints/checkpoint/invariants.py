@@ -51,7 +51,7 @@ def require_partitions(
             if existing != right:
                 raise PartitionCountError(
                     f"operator {operator_id} of {where} has the state partitions {existing} in "
-                    f"its store {name}, but the offset log says that there are {wanted}",
+                    f"its store {name}, but the offset log says {wanted or 'no'} partitions",
                     hint=_DAMAGED,
                     operator_id=operator_id,
                     store=name,

@@ -84,7 +84,7 @@ def test_a_group_chooses_lines_of_a_file(call: Call, local_store: Store) -> None
     called = call("reset", "q", "--to-earliest", "--group", "g", "--store", str(local_store.root))
 
     assert called.code == 2
-    assert "--group applies only to an offsets file" in called.err
+    assert "--group applies only to --from-file" in called.err
 
 
 def test_trap_the_hint_of_an_executors_error_is_shown_as_the_cause() -> None:

@@ -325,8 +325,8 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
         ("store = ", "is not TOML"),
         ("[retention]\nkeep_last = -2", r"setting retention\.keep_last"),
         ("[retention]\nkeep_within = 7", r"setting retention\.keep_within: '7' is not a duration"),
-        ("profiles = 1", r"\[profiles\] in savepoints.toml must contain tables"),
-        ("profiles.x = 1", r"\[profiles\] in savepoints.toml must contain tables"),
+        ("profiles = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
+        ("profiles.x = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
         ("store = 5", "setting store"),
         ('[queries.q]\napp = "a:b"', r"setting queries\.q\.checkpoints"),
         ('[queries.q]\napp = "a:b"\ncheckpoints = "c"\nevery = "soon"', r"q\.every: .*soon"),
@@ -362,7 +362,7 @@ def test_an_unknown_profile_is_refused_and_the_known_are_named(file: Path) -> No
     with pytest.raises(UsageError, match="'live'") as refused:
         config_settings.load(profile="live")
 
-    assert refused.value.hint == "known profiles: prod"
+    assert refused.value.hint == "use one of the known profiles: prod"
 
 
 def test_settings_are_frozen() -> None:

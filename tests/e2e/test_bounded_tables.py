@@ -153,7 +153,7 @@ def test_a_savepoint_is_an_end_of_another_run(reader: Reader) -> None:
     assert first.generation == 1
 
     reader.run("totals", "version:5")
-    with pytest.raises(UsageError, match="has already read beyond version 4: version 6 is next"):
+    with pytest.raises(UsageError, match="beyond version 4: the next version is 6"):
         plan.run(until=saved.id)
     plan.rollback(saved.id).execute()
     reader.run("totals", saved.id)
@@ -163,15 +163,15 @@ def test_a_savepoint_is_an_end_of_another_run(reader: Reader) -> None:
 def test_ends_that_cannot_be_reached_are_refused_before_spark_runs(reader: Reader) -> None:
     reader.run("totals", "version:3")
     for until, said in {
-        "version:2": "has already read beyond version 2",
-        "version:7": "has versions up to 6, not 7",
+        "version:2": "beyond version 2",
+        "version:7": "has no version 7 yet; the newest is 6",
         "2999-01-01T00:00:00Z": "is in the future",
-        "2001-01-01T00:00:00Z": "it had no version before 2001-01-01",
-        "ends.json": "an offsets file is for Kafka topics",
+        "2001-01-01T00:00:00Z": "did not exist before 2001-01-01",
+        "ends.json": "an offsets file works only for Kafka topics",
     }.items():
         with pytest.raises(UsageError, match=said):
             reader.run("totals", until)
-    with pytest.raises(UsageError, match="--max-records does not apply"):
+    with pytest.raises(UsageError, match="--max-records works only for Kafka topics"):
         reader.store.query("totals").run(max_records=3)
     assert (reader.read("totals"), reader.totals()) == (3, reader.truth(3))
 
@@ -250,9 +250,9 @@ def test_a_reset_moves_the_version_that_is_next(reader: Reader) -> None:
     for target, said in (
         (Target("offset", 9), "has versions 0 to 7, so version 9 is out of range"),
         (Target("shift", -20), "is out of range"),
-        (Target("file", offsets={}), "an offsets file is for Kafka topics"),
+        (Target("file", offsets={}), "an offsets file works only for Kafka topics"),
     ):
         with pytest.raises(UsageError, match=said):
             query.reset(target, state="keep")
-    with pytest.raises(UsageError, match="with empty state a table can only be read from its"):
+    with pytest.raises(UsageError, match="can read a table only from its"):
         query.reset(Target("latest"))

@@ -45,7 +45,7 @@ def test_all_are_run_on_to_exactly_the_time_though_killed_on_the_way(
     assert shop.differing(shop.truth(count=19)) == RIGHT
     shop.run()
     assert shop.differing(shop.truth()) == RIGHT
-    with pytest.raises(UsageError, match="'before' is not a time"):
+    with pytest.raises(UsageError, match="--exact needs a time, but 'before' is not one"):
         shop.store.query("silver").rollback_pipeline("before", exact=True)
     earliest = rfc3339(BEGIN + timedelta(seconds=30))
     with pytest.raises(SavepointNotFoundError, match="no savepoint of silver"):

@@ -60,11 +60,9 @@ class Row:
 
 
 EXACT = Cell("exact")
-_ONE_PARTITION = Cell("refused", "one partition", RescaleError, "stays in a single partition")
-_FAMILIES = Cell("refused", "column families", ProviderError, "has column families")
-_FORMAT_2 = Cell(
-    "refused", "checkpoint format 2", ProviderError, "has state store checkpoint format 2"
-)
+_ONE_PARTITION = Cell("refused", "one partition", RescaleError, "always has a single partition")
+_FAMILIES = Cell("refused", "column families", ProviderError, "state in column families")
+_FORMAT_2 = Cell("refused", "checkpoint format 2", ProviderError, "has checkpoint format 2")
 _LIMIT_ROWS = "Spark cannot read the state rows of globalLimit"
 _JOIN_ROWS = "Spark cannot write the state rows of a join of format 4"
 _NO_FAMILIES = Cell(

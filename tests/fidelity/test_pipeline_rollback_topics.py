@@ -127,7 +127,7 @@ def test_trap_a_savepoint_from_before_a_rollback_cannot_read_across_it(
     later = lake.save("silver")["silver"]
     lake.run()
 
-    with pytest.raises(NotAlignedError, match="it is from before generation 2 of silver"):
+    with pytest.raises(NotAlignedError, match="it was taken before generation 2 of silver"):
         rolled_back(lake, "silver", later.id)
 
 

@@ -285,7 +285,7 @@ def test_what_cannot_go_on_is_refused_before_anything_is_written(
     assert not (tmp_path / "new").exists()
 
     # Two keys that become one are only known when the rows are looked at.
-    with pytest.raises(SavepointsError, match="gives one new key to several rows"):
+    with pytest.raises(SavepointsError, match="returns the same new key for several rows"):
         shop.restore("unmerged")
     assert not (tmp_path / "new" / "metadata").exists()
 

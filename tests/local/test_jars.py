@@ -97,7 +97,9 @@ def test_each_version_of_spark_has_its_own_set() -> None:
 
 
 def test_a_version_without_a_set_is_refused_with_those_that_have_one() -> None:
-    with pytest.raises(EnvironmentUnfitError, match=r"no set of jars for Spark 3\.4") as raised:
+    with pytest.raises(
+        EnvironmentUnfitError, match=r"no list of jars for the installed Spark 3\.4"
+    ) as raised:
         spark_lock(SparkVersion((3, 4)))
 
     assert "3.5, 4.0, 4.1 or 4.2" in raised.value.hint

@@ -201,7 +201,7 @@ def test_trap_a_generation_is_never_two_directories(query: Query) -> None:
     first = generations.current("totals")
     assert generations.begin("totals", 1, Location.of(first.checkpoint), by="run") == first
 
-    with pytest.raises(StalePlanError, match="generation 1 of totals, begun by run, has"):
+    with pytest.raises(StalePlanError, match="generation 1 of totals, begun by run, already has"):
         generations.begin("totals", 1, query.place / "other", by="rollback")
 
     assert generations.all("totals") == [first]
@@ -261,7 +261,7 @@ def test_trap_a_query_that_went_on_is_taken_back_past_its_safety_savepoint(
     operation = journal.unfinished(query.store.root, "totals")
     assert operation is not None
 
-    with pytest.raises(StalePlanError, match=r"has reached batch 4 since .* at batch 3") as refused:
+    with pytest.raises(StalePlanError, match=r"has run to batch 4 since .* at batch 3") as refused:
         unfinished.resume(query.store, operation.id)
 
     assert f"savepoints operations undo {operation.id}" in refused.value.hint

@@ -32,5 +32,5 @@ def test_trap_an_upsert_of_some_rows_would_keep_one_that_no_longer_matches() -> 
 
 
 def test_the_key_is_among_the_columns() -> None:
-    with pytest.raises(UsageError, match="not 'k' of its key"):
+    with pytest.raises(UsageError, match="lacks 'k' of its key"):
         Output(mode="upsert", key=("k",), columns=("n",))

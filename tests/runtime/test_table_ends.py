@@ -76,7 +76,7 @@ def test_where_the_query_is_there_nothing_is_to_be_done() -> None:
 
     assert end(4, known).is_reached(position(4))
     assert not end(5, known).is_reached(position(4))
-    with pytest.raises(UsageError, match="already read beyond version 3: version 5 is next"):
+    with pytest.raises(UsageError, match="beyond version 3: the next version is 5"):
         end(3, known).is_reached(position(4))
 
 
@@ -84,7 +84,7 @@ def test_commits_that_are_gone_are_refused() -> None:
     known = table("events", 3, 4, 5)
 
     assert not end(5, known).is_reached(position(2))
-    with pytest.raises(SourceDataGoneError, match=r"version 2 of .* would be read next"):
+    with pytest.raises(SourceDataGoneError, match=r"would read version 2 of .* next"):
         end(5, known).is_reached(position(1))
     with pytest.raises(IncompatibleError, match="a table with the id events"):
         end(5, table("another", 0)).is_reached(position(1))

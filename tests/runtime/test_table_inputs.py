@@ -34,7 +34,7 @@ app = App("reads", {"lines": LINES}, lambda inputs: inputs["lines"], {"out": Out
 def test_an_input_that_is_a_table_needs_one() -> None:
     with pytest.raises(UsageError, match="'orders' of silver is a table") as raised:
         load_for("silver", BOUND)
-    assert '[queries.silver.tables] orders = "s3://…"' in raised.value.hint
+    assert '[queries.silver.tables] in the settings: orders = "s3://' in raised.value.hint
 
 
 def test_its_table_is_that_of_the_settings() -> None:

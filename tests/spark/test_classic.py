@@ -46,9 +46,12 @@ def test_the_same_variables_may_ask_for_a_classic_session(
 @pytest.mark.parametrize(
     ("spark", "expected"),
     [
-        (SparkSettings(master="sc://spark.example"), "sc://spark.example is a server"),
-        (SparkSettings(conf={"spark.remote": "local"}), "asks for a session of Spark Connect"),
-        (SparkSettings(conf={"spark.api.mode": "connect"}), "asks for a session of Spark Connect"),
+        (
+            SparkSettings(master="sc://spark.example"),
+            "sc://spark.example is a Spark Connect server",
+        ),
+        (SparkSettings(conf={"spark.remote": "local"}), "makes PySpark use Spark Connect"),
+        (SparkSettings(conf={"spark.api.mode": "connect"}), "makes PySpark use Spark Connect"),
     ],
 )
 def test_settings_that_make_sessions_of_connect_are_named(
@@ -61,7 +64,7 @@ def test_settings_that_make_sessions_of_connect_are_named(
 def test_attach_refuses_a_session_of_connect_before_it_touches_the_store() -> None:
     made_by_connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
 
-    with pytest.raises(IncompatibleError, match="is Spark Connect's"):
+    with pytest.raises(IncompatibleError, match="is one of Spark Connect"):
         savepoints.attach(made_by_connect(), None, every="1h", store="/nowhere/at/all")  # type: ignore[arg-type]
 
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 def test_a_name_has_three_parts(text: str, is_name: bool) -> None:
     assert is_table_name(text) is is_name
     if is_name:
-        with pytest.raises(UsageError, match="only a Spark session can look up") as refused:
+        with pytest.raises(
+            UsageError, match="is a table name, but a location is needed"
+        ) as refused:
             Uri.parse(text)
         assert f"DESCRIBE DETAIL {text}" in refused.value.hint
     else:

@@ -121,7 +121,7 @@ def with_batch(
     version, metadata, lines = _split(data, name)
     if len(positions) != len(lines):
         raise IncompatibleError(
-            f"{name} records {len(lines)} sources, but positions were given for {len(positions)}",
+            f"{name} has {len(lines)} sources, but positions were given for {len(positions)}",
             hint="make the program read the same sources as the checkpoint",
             file=name,
         )

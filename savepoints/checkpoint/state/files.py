@@ -230,8 +230,8 @@ def _versions(directory: StoreDirectory, suffixes: tuple[str, ...]) -> dict[int,
 
 def _not_whole(directory: StoreDirectory, version: int, missing: str) -> NoCommittedBatchError:
     return NoCommittedBatchError(
-        f"version {version} of the state in {directory.path} cannot be read: {missing} is "
-        "missing, and so is a newer snapshot",
+        f"version {version} of the state cannot be read: {directory.path} has neither {missing} "
+        "nor a newer snapshot",
         hint=RETAIN_MORE,
         path=directory.path,
         version=version,

@@ -84,7 +84,7 @@ def assigned(given: Iterable[tuple[str, str]], known: Sequence[Visible]) -> list
         key = (variable.operator_id, variable.name)
         if key in found:
             raise UsageError(
-                f"rows for {variable} are given twice: in {found[key].place} and {place}",
+                f"two tables are given for {variable}: {found[key].place} and {place}",
                 hint="pass one table for each state; if the rows are in several places, write "
                 "them to one table first",
             )

@@ -42,7 +42,7 @@ def notes(store: Store, found: Pipeline, members: Sequence[PipelineMember]) -> I
                     problem := group_check.ahead(output, edge.position)
                 ):
                     yield (
-                        f"{edge.reader}: {problem}, of {output.uri}, from a batch that "
+                        f"{edge.reader}: {problem} of {output.uri}, from a batch that "
                         f"{one.query} has not committed, so the operation could not be undone; "
                         f"to avoid that, first run {one.query} until it has committed the batch"
                     )

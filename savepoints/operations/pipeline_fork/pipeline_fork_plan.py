@@ -277,8 +277,7 @@ def _refuse_other_apps(query: str, cuts: Sequence[MemberCut], options: PipelineF
     forked = [cut.savepoint.query for cut in cuts]
     if others := sorted(options.apps.keys() - {*forked}):
         raise UsageError(
-            f"--app names {others[0]}, which is not forked: {query} and the queries that read "
-            f"from it are {', '.join(forked)}",
+            f"--app names {others[0]}, but forking {query} forks only {', '.join(forked)}",
             hint="correct the name in --app QUERY=MODULE:ATTR",
             query=others[0],
         )

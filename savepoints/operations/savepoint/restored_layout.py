@@ -140,7 +140,7 @@ def _require_provider(savepoint: Savepoint, provider: str) -> None:
             raise ProviderError(
                 f"operator {one.operator_id} ({one.name}) keeps its state in column families, "
                 "which only RocksDB can hold",
-                hint="omit --provider",
+                hint="omit --provider to keep RocksDB",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )
@@ -148,7 +148,7 @@ def _require_provider(savepoint: Savepoint, provider: str) -> None:
         raise ProviderError(
             f"savepoint {savepoint.id} has checkpoint format "
             f"{savepoint.cut.checkpoint_format}, which only RocksDB supports",
-            hint="omit --provider",
+            hint="omit --provider to keep RocksDB",
             savepoint=savepoint.id,
         )
 

@@ -128,7 +128,7 @@ def read(uri: str, version: int) -> Snapshot:
         before = [] if saved is None else list(_of_checkpoint(log, saved.names))
     except FileNotFoundError as gone:
         raise NotAlignedError(
-            f"version {version} of {uri} can no longer be read: {gone} is missing from its log",
+            f"version {version} of {uri} can no longer be read: {gone} is missing",
             hint="choose a newer savepoint; to keep the log longer, raise "
             "delta.logRetentionDuration",
             uri=uri,

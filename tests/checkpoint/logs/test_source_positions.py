@@ -43,7 +43,7 @@ def test_a_new_beginning_has_no_files_of_the_source_before() -> None:
 @pytest.mark.parametrize(
     ("starts", "why"),
     [
-        (("keep:3",), "there is no source 3: the savepoint has 3"),
+        (("keep:3",), "--source names source 3, but the savepoint has only 3"),
         (("keep:0", "keep:0"), "keep the same source"),
     ],
 )
@@ -79,7 +79,7 @@ def test_what_kafka_has_to_have_is_what_is_gone_on_with() -> None:
     at = '{"u":{"0":1}}'
 
     assert going_on(("keep:1", "new", at), ("a", "b")) == ("b", None, at)
-    with pytest.raises(UsageError, match="there is no source 2"):
+    with pytest.raises(UsageError, match="--source names source 2"):
         going_on(("keep:2",), ("a", "b"))
 
 

@@ -30,7 +30,7 @@ def store(tmp_path: Path, call: Call) -> Store:
         (("--max-duration", "soon"), "'soon' is not a duration"),
         (("--max-duration", "0s"), "'0s' is not a duration"),
         (("--wait", "a while"), "'a while' is not a duration"),
-        (("--max-records", "0"), "0 is not a valid number of records"),
+        (("--max-records", "0"), "--max-records is 0, but must be at least 1"),
         (("--every", "never"), "never"),
     ],
 )
@@ -66,5 +66,7 @@ def test_a_checkpoint_that_is_gone_is_named_with_the_way_out(
     done = call("run", QUERY, "--until", "latest")
 
     assert done.code == 13
-    assert f"{gone}, has no file 'metadata', although it was written from sp-1" in done.err
+    assert (
+        f"{gone} of {QUERY} is damaged: the file 'metadata' is missing, although it was" in done.err
+    )
     assert f"savepoints run {QUERY} --recover" in done.err

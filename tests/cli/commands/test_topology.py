@@ -108,9 +108,13 @@ def test_positions_in_kafka_are_shown_where_no_broker_is_known(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "QUERY or --checkpoint URI is required"),
+        ((), 2, "name a QUERY, or pass --checkpoint URI"),
         (("totals",), 2, "no store was given"),
-        (("totals", "--checkpoint", "/x", "--store", "STORE"), 2, "either a query"),
+        (
+            ("totals", "--checkpoint", "/x", "--store", "STORE"),
+            2,
+            "exactly one of a query and a checkpoint",
+        ),
         (("nobody", "--store", "STORE"), 10, "has no query 'nobody'"),
         (("--checkpoint", "/no/such/checkpoint"), 10, "there is no Spark checkpoint"),
     ],

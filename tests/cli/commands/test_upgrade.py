@@ -59,4 +59,4 @@ def test_a_check_of_what_is_not_there(call: Call, local_store: Store) -> None:
     assert "is not in the form OLD=NEW" in unwritten.err
     assert default.code == source.code == 2
     assert "is not in the form COLUMN=VALUE" in default.err
-    assert "there is no source 7" in source.err
+    assert "--source names source 7" in source.err

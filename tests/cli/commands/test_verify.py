@@ -114,8 +114,8 @@ def test_a_share_of_the_data(call: Call, local_store: Store, taken: list[Savepoi
         ((), "verify needs either a savepoint or --all"),
         (("latest", "--all"), "verify needs either a savepoint or --all"),
         (("--all", "--read-data", "lots"), "not a valid fraction"),
-        (("--all", "--read-data", "10%", "--deep"), "needs all files, not just a fraction"),
-        (("latest", "--read-data", "1/2", "--structure"), "needs all files, not just a fraction"),
+        (("--all", "--read-data", "10%", "--deep"), "--deep cannot be combined with --read-data"),
+        (("latest", "--read-data", "1/2", "--structure"), "--structure cannot be combined"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -143,7 +143,7 @@ def test_functions_keep_their_batches(
 ) -> None:
     pair = Pair.open(spark, world, tmp_path, program)
     pair.arrive(0)
-    with pytest.raises(IncompatibleError, match="depends on where batches end"):
+    with pytest.raises(IncompatibleError, match="depend on where batches end"):
         pair.boot.bootstrap(until="latest", batch_records=10_000)
 
 
@@ -155,7 +155,7 @@ def test_trap_late_events_would_count_in_larger_batches(
     for chunk in range(CUT + 1):
         pair.arrive(chunk, late=1 if chunk == CUT else 0)
         cut = pair.advance(pair.streamed)
-    with pytest.raises(IncompatibleError, match="1 events came so late that a stream in batches"):
+    with pytest.raises(IncompatibleError, match="1 events came so late that streaming in batches"):
         pair.boot.bootstrap(until="latest", batch_records=10_000)
     bound = pair.desk.settings.queries["boot"]
     queries = {"boot": bound.model_copy(update={"max_offsets_per_trigger": 10_000})}

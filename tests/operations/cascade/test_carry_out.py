@@ -111,7 +111,7 @@ def test_none_is_undone_once_the_merge_is_done(local_store: Store) -> None:
     carry_out.announce(made, local_store)
     with pytest.raises(
         UnfinishedOperationError,
-        match=f"the merge {MERGE} has already corrected .*has to be corrected",
+        match=f"the merge {MERGE} has already corrected .*must be corrected too",
     ):
         unfinished.undo(local_store, made.operation_id)
 

@@ -106,7 +106,9 @@ def test_trap_a_query_whose_tables_others_read_is_refused_with_the_way_out(
 
     newest = store.events.all()[0]
     assert (newest.verb, newest.result) == ("merge", "failed")
-    assert newest.message.startswith("what bronze dropped is not merged on a schedule")
+    assert newest.message.startswith(
+        "the scheduled merge of the events that Spark dropped from bronze was refused"
+    )
     assert "silver, gold would not receive" in newest.message
 
 

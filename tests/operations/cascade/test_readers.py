@@ -47,7 +47,7 @@ def bind(
 def refusal(queries: Queries, query: str = "bronze") -> str:
     with pytest.raises(IncompatibleError) as raised:
         readers.find(queries.configured_store, query)
-    assert "nothing was changed" in raised.value.hint
+    assert "nothing was changed" in raised.value.message
     return raised.value.message
 
 

@@ -309,14 +309,14 @@ def test_places_that_are_taken_are_refused(origin: Origin) -> None:
 
 
 def test_two_forks_in_one_place_are_refused(origin: Origin) -> None:
-    with pytest.raises(TargetExistsError, match="would share a location"):
+    with pytest.raises(TargetExistsError, match="would overlap"):
         fork_plan.plan_all(
             origin.store,
             origin.saved.id,
             ["a", "b"],
             ForkOptions(outputs={"totals": str(origin.place / "same")}),
         )
-    with pytest.raises(TargetExistsError, match="would share a location"):
+    with pytest.raises(TargetExistsError, match="would overlap"):
         origin.plan(
             checkpoints=str(origin.place / "x"),
             outputs={"totals": str(origin.place / "x" / "variant")},
@@ -388,7 +388,7 @@ def test_settings_that_lack_what_the_fork_needs_are_refused(origin: Origin) -> N
 def test_without_the_origins_settings_all_must_be_said(origin: Origin) -> None:
     unknown = dataclasses.replace(origin, store=origin.store.with_settings(Settings()))
 
-    with pytest.raises(UsageError, match="which program the fork variant runs is unknown"):
+    with pytest.raises(UsageError, match="the program of the fork variant is unknown"):
         unknown.plan()
     with pytest.raises(UsageError, match="the directory for the checkpoints of the fork variant"):
         unknown.plan(app=APP)

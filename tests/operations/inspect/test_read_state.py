@@ -112,7 +112,7 @@ def test_what_can_be_read_is_known_without_spark(samples: Store) -> None:
             "two_sources",
             {},
             "has no state",
-            "the savepoint holds only offsets and outputs: savepoints show",
+            "show these: savepoints show",
         ),
     ],
 )

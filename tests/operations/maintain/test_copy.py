@@ -315,7 +315,7 @@ def test_savepoints_of_the_query_are_left_alone_meanwhile(
 
     with (
         lease.hold_files(target.root, taken.query_id, taken.query, "gc"),
-        pytest.raises(LockedError, match="gc of totals"),
+        pytest.raises(LockedError, match="the command gc is working on totals"),
     ):
         copied(local_store, taken.id, target)
 
@@ -340,7 +340,7 @@ def test_a_store_within_the_other_is_refused(
     directory = Path(str(on_local)) / where
     directory.mkdir(exist_ok=True)
 
-    with pytest.raises(UsageError, match="contains the other"):
+    with pytest.raises(UsageError, match="is inside the other"):
         copy.plan(local_store, "latest", str(directory))
 
 

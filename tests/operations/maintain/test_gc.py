@@ -281,7 +281,9 @@ def test_a_lost_catalog_is_refused(on_local: Location, local_store: Store) -> No
     first, second = two(local_store, on_local)
     local_store.catalog.remove([first.id, second.id])
 
-    with pytest.raises(VerificationError, match="has no rows, but 2 savepoints") as caught:
+    with pytest.raises(
+        VerificationError, match="is empty, but the store has the manifests of 2 savepoints"
+    ) as caught:
         gc.plan(local_store)
 
     assert "savepoints check --rebuild-catalog" in caught.value.hint

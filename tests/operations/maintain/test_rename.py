@@ -35,7 +35,7 @@ def test_trap_a_checkpoint_has_two_names_and_a_rollback_knows_one(
     good = take(local_store, checkpoint, batch_id=1, query=None, tags=("good",))
     assert good.query == query_id("rocksdb")
 
-    with pytest.raises(UsageError, match=f"has the name {good.query}, not clicks") as refused:
+    with pytest.raises(UsageError, match=f"is already named {good.query}, not clicks") as refused:
         take(local_store, checkpoint, query="clicks")
     assert f"savepoints rename {good.query} clicks" in refused.value.hint
     rename.execute(rename.plan(local_store, good.query, "clicks"), local_store)
@@ -85,7 +85,7 @@ def test_what_is_refused_changes_nothing(on_local: Location, local_store: Store)
     bound = QuerySettings(app="jobs:app", checkpoints="/c")
     before = lasting(local_store)
     cases: list[tuple[str, str, Settings, type[SavepointsError], str]] = [
-        ("totals", "sessions", Settings(), TargetExistsError, "already has a query sessions"),
+        ("totals", "sessions", Settings(), TargetExistsError, "already has a query named sessions"),
         ("totals", "../x", Settings(), UsageError, "is not a valid name"),
         ("none", "x", Settings(), QueryNotFoundError, "has no query 'none'"),
         (

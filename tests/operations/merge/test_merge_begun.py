@@ -67,5 +67,5 @@ def test_a_query_may_write_under_an_id_of_its_own(on_local: Location) -> None:
     live = Generation(app.name, 1, str(checkpoint), "current", samples.BEGINNING, "attach")
     written(on_local / "totals", "its-own", begun)
     bound = bound_to(on_local / "totals", app_ids={"totals": "its-own"})
-    with pytest.raises(NotAlignedError, match="already has its rows"):
+    with pytest.raises(NotAlignedError, match="its rows are already in"):
         require_no_batch_written(app, bound, live)

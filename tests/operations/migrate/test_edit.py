@@ -104,14 +104,18 @@ def test_what_would_make_the_state_inconsistent_is_refused(
 @pytest.mark.parametrize(
     ("change", "reason", "problem"),
     [
-        (StateEdit("k = 1"), "x", "choose what happens to the rows:"),
-        (StateEdit("k = 1", ("sum = 0",), delete=True), "x", "either set values or remove"),
+        (StateEdit("k = 1"), "x", "exactly one of setting and removing rows"),
+        (
+            StateEdit("k = 1", ("sum = 0",), delete=True),
+            "x",
+            "exactly one of setting and removing rows",
+        ),
         (
             StateEdit("k = 1", ("sum = 0",), function=lambda batch: batch),
             "x",
-            "either set values or remove",
+            "exactly one of setting and removing rows",
         ),
-        (StateEdit(None, delete=True), "x", "removing rows needs a condition"),
+        (StateEdit(None, delete=True), "x", "--delete needs a condition"),
         (SET, " ", "a reason is required"),
     ],
 )
@@ -264,7 +268,7 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (
                 StateEdit("k = 1", ("sum = sum",)),
                 NotFoundError,
-                "rows match, but they already have these values",
+                "rows that match already have these values",
             ),
             (StateEdit("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
             (
@@ -275,9 +279,9 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (StateEdit("k = 1", ("k = 2",)), UsageError, "belongs to the key"),
             (StateEdit("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
             (StateEdit("k = 1", ("total = 2",)), UsageError, "no field 'total'"),
-            (StateEdit("k = 1", ("sum",)), UsageError, "is not in the form FIELD = SQL"),
+            (StateEdit("k = 1", ("sum",)), UsageError, "is not in the form FIELD=SQL"),
             (StateEdit("k = 1", ("sum = 1", "value.sum = 2")), UsageError, "set twice"),
-            (StateEdit("k + 1", ("sum = 1",)), UsageError, "not a condition"),
+            (StateEdit("k + 1", ("sum = 1",)), UsageError, "a condition must return true or false"),
             (StateEdit("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
             (StateEdit("k = 1", ("sum = nobody",)), UsageError, "nobody"),
             (StateEdit("k = 1", ("sum = 0.5",)), IncompatibleError, "cannot hold 0.5"),
@@ -351,7 +355,7 @@ def test_as_many_other_rows_or_values_than_those_of_the_plan_are_refused(
     origin = exported(samples, "rocksdb")
     plan = edit.plan(samples, origin.id, planned, reason="x")
 
-    with pytest.raises(VerificationError, match="were planned, or the rows or values"):
+    with pytest.raises(VerificationError, match="the change is not deterministic"):
         edit.execute(plan, samples, done or planned)
 
     assert all(one.id != plan.savepoint_id for one in samples.catalog.all())

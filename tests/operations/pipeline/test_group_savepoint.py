@@ -204,7 +204,7 @@ def test_savepoints_that_were_taken_in_the_wrong_order_are_found(queries: Querie
 
     assert group.problems == (
         (
-            f"silver is ahead of bronze: it has read version {BATCH + 1}, a WRITE, of "
+            f"silver is ahead of bronze: it has read version {BATCH + 1} (WRITE) of "
             f"{queries.uri('bronze')}, but the savepoint of bronze ends at version {BATCH}"
         ),
     )

@@ -226,7 +226,7 @@ def test_savepoints_that_do_not() -> None:
     )
     assert "offset 7 of partition 1" in fit(OutputTopic("alerts", "id", (12,)))
     assert "another batch was running" in fit(OutputTopic("alerts", "id"))
-    assert "nobody had named the topic" in fit()
+    assert "the topic was not yet named" in fit()
     recreated = fit(OutputTopic("alerts", "id", (12, 7)), topics={"alerts": "other"})
     assert "deleted and recreated" in recreated
 
@@ -288,14 +288,14 @@ def test_trap_ends_that_are_not_exact_are_no_place_to_go_back_to() -> None:
     """A lower bound says that savepoints fit together, not where a batch ended."""
     bound = replace(EXACT, is_exact=False)
 
-    assert "does not say where exactly" in read_of(ALERTS, bound)[1]
+    assert "does not say exactly where" in read_of(ALERTS, bound)[1]
     assert fit(bound) == ""
 
 
 def test_trap_a_reader_from_before_a_generation_would_read_what_was_rolled_back() -> None:
     later = [generation("sp-1", hours=2)]
 
-    assert "is from before generation 1 of silver" in read_of(ALERTS, EXACT, generations=later)[1]
+    assert "was taken before generation 1 of silver" in read_of(ALERTS, EXACT, generations=later)[1]
     at_the_end = '{"alerts":{"0":14,"1":7}}'
     assert read_of(at_the_end, EXACT, generations=later)[1] == "", "there is nothing to read"
     assert read_of(ALERTS, EXACT, generations=[generation("sp-1", hours=0)])[1] == ""

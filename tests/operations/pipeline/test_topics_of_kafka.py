@@ -191,7 +191,7 @@ def test_trap_a_writer_that_died_in_a_batch_cannot_be_put_back_to(line: TopicLin
 
     assert_back(line)
     store = line.configured_store
-    with pytest.raises(NotAlignedError, match="does not say how far it had written"):
+    with pytest.raises(NotAlignedError, match="does not say how far topic"):
         rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
 
 

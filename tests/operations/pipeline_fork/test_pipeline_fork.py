@@ -227,7 +227,7 @@ def write(uri: str, batch: int, app: str) -> None:
 
 REFUSED: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
     "program of another query": (
-        {"apps": {"bronze": "jobs:app"}}, UsageError, "bronze is not forked",
+        {"apps": {"bronze": "jobs:app"}}, UsageError, "--app names bronze, but forking silver forks only",
     ),
     "no such savepoint": ({"point": "never"}, SavepointNotFoundError, "never"),
 }  # fmt: skip
@@ -257,7 +257,7 @@ def test_a_fork_of_a_reader_says_how_to_make_one_that_can_be_compared(line: Line
 def test_a_name_that_is_taken_is_refused(line: Line) -> None:
     pipeline_fork.execute(plan(line), line.configured_store)
 
-    with pytest.raises(TargetExistsError, match="already has a query silver_fix"):
+    with pytest.raises(TargetExistsError, match="already has a query named silver_fix"):
         plan(line, apps={"silver": "jobs:app"})
 
 
@@ -273,7 +273,7 @@ def test_settings_that_name_other_tables_for_a_fork_are_refused(line: Line) -> N
 def test_a_table_that_no_input_names_is_refused(line: Line) -> None:
     line.configured["gold"] = line.configured["gold"].model_copy(update={"tables": {}})
 
-    with pytest.raises(UsageError, match=r"no input of its settings names"):
+    with pytest.raises(UsageError, match=r"none of the tables of its inputs"):
         plan(line)
 
 

@@ -45,7 +45,7 @@ def test_a_query_that_commits_each_hour_cannot_be_watched(
     committed(checkpoint, 4 * HOUR, 3 * HOUR, 2 * HOUR, HOUR / 2)
 
     with pytest.raises(
-        QueryRunningError, match=r"batches were 1h apart, the last 30m ago"
+        QueryRunningError, match=r"batches were 1h apart, and the last was committed 30m ago"
     ) as error:
         look(local_store)
     assert "--stopped" in error.value.hint

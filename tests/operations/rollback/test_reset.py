@@ -254,5 +254,5 @@ def test_an_interrupted_reset_is_only_finished_as_it_was_begun(query: Query) -> 
     )
     Journal.begin(query.store.root, begun)
     assert query.plan(Target("earliest")).resumed
-    with pytest.raises(UsageError, match="and can only be finished with the same options"):
+    with pytest.raises(UsageError, match="and can be finished only with the same options"):
         query.plan(Target("latest"))

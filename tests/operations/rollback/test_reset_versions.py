@@ -64,7 +64,7 @@ def test_commits_that_are_gone_are_lost_only_by_choice(uri: str) -> None:
     DeltaTable(uri).create_checkpoint()
     tables.clean_up(uri, 2)
 
-    with pytest.raises(SourceDataGoneError, match="no longer has commits before version 2"):
+    with pytest.raises(SourceDataGoneError, match="no longer has versions before 2"):
         next_version(uri, Target("earliest"))
     assert next_version(uri, Target("earliest"), allow_data_loss=True) == 2
 
@@ -73,6 +73,6 @@ def test_a_table_that_nobody_named_is_asked_for(uri: str) -> None:
     now = table_position.after("another", READ)
     bound = QuerySettings(app="m:a", checkpoints="c", tables={"events": uri})
 
-    with pytest.raises(UsageError, match="the table with the id another") as refused:
+    with pytest.raises(UsageError, match="its id is another") as refused:
         reset_versions.resolve(Target("latest"), [now], bound, query="q", allow_data_loss=False)
     assert "[queries.q.tables]" in refused.value.hint

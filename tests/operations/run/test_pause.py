@@ -364,7 +364,7 @@ def test_a_query_has_one_run_paused_or_not(store: Store, live: Location) -> None
         with Run(store) as second:
             second.ends()
         assert isinstance(second.failed, QueryRunningError)
-        assert "already has a run, currently paused" in str(second.failed)
+        assert "already has a run, which is paused" in str(second.failed)
         assert run.is_in("paused")
 
         # Resumed, but kept from it for a moment: another that starts must not overtake it.
@@ -383,7 +383,7 @@ def test_a_run_that_begins_gives_way_to_one_that_waits_to_go_on(
 ) -> None:
     with (
         lease.hold_paused(store.root, QUERY),
-        pytest.raises(QueryRunningError, match="already has a run, currently paused"),
+        pytest.raises(QueryRunningError, match="already has a run, which is paused"),
     ):
         Supervisor(store, QUERY).supervise(no_segment)
     assert lease.holder(store.root, QUERY) is None

@@ -68,7 +68,7 @@ def test_trap_a_savepoint_of_which_nothing_can_be_exported_is_refused_with_the_r
 
     assert contents(on_local) == before
     assert refused.value.details == {"savepoint": taken.id}
-    assert "the native form is complete" in refused.value.hint
+    assert "restore its native form, which is complete" in refused.value.hint
 
 
 def test_an_unknown_savepoint_is_refused(local_store: Store) -> None:

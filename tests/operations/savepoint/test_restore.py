@@ -382,24 +382,24 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
     ),
     "native with other partitions": (
         "rocksdb", {"form": "native", "partitions": 7}, True,
-        UsageError, "the native form keeps the saved partitions", "omit --format",
+        UsageError, "can be restored only with its own partitions", "omit --format",
     ),
     "native with the other provider": (
         "hdfs", {"form": "native", "provider": "rocksdb"}, True,
         UsageError, "it cannot be restored with provider=rocksdb", "omit --format",
     ),
     "no partitions": (
-        "rocksdb", {"partitions": 0}, True, UsageError, "0 is not a valid number", "1 or more",
+        "rocksdb", {"partitions": 0}, True, UsageError, "--partitions is 0", "1 or more",
     ),
     "fewer than no partitions": (
-        "rocksdb", {"partitions": -3}, True, UsageError, "-3 is not a valid number", "1 or more",
+        "rocksdb", {"partitions": -3}, True, UsageError, "--partitions is -3", "1 or more",
     ),
     "no partitions of a query without state": (
-        "two_sources", {"partitions": 0}, True, UsageError, "0 is not a valid number", "1 or more",
+        "two_sources", {"partitions": 0}, True, UsageError, "--partitions is 0", "1 or more",
     ),
     "rescale without keys": (
         "grand_total", {"partitions": 7}, True,
-        RescaleError, "has keys, so it", "omit --partitions",
+        RescaleError, "has no keys, so it", "omit --partitions",
     ),
     "rescale without state": (
         "two_sources", {"partitions": 7}, True,

@@ -126,11 +126,11 @@ WITHOUT = "omit --partitions and --provider"
 @pytest.mark.parametrize(
     ("operators", "wanted", "error", "says", "hint"),
     [
-        ((KEYED,), {"partitions": 0}, UsageError, "0 is not a valid number", "1 or more"),
-        ((KEYLESS,), {"partitions": 0}, UsageError, "0 is not a valid number", "1 or more"),
-        ((), {"partitions": -1}, UsageError, "-1 is not a valid number", "1 or more"),
-        ((KEYLESS,), {"partitions": 3}, RescaleError, "has keys, so", "omit --partitions"),
-        ((LIMIT,), {"partitions": 3}, RescaleError, "has keys, so", "omit --partitions"),
+        ((KEYED,), {"partitions": 0}, UsageError, "--partitions is 0", "1 or more"),
+        ((KEYLESS,), {"partitions": 0}, UsageError, "--partitions is 0", "1 or more"),
+        ((), {"partitions": -1}, UsageError, "--partitions is -1", "1 or more"),
+        ((KEYLESS,), {"partitions": 3}, RescaleError, "has no keys, so", "omit --partitions"),
+        ((LIMIT,), {"partitions": 3}, RescaleError, "has no keys, so", "omit --partitions"),
         ((), {"partitions": 3}, RescaleError, "has no state", "omit --partitions"),
         ((JOIN_4,), {"partitions": 3}, NativeOnlyError, "operator 3", WITHOUT),
         ((KEYED, JOIN_4), {"partitions": 3}, NativeOnlyError, "operator 3", WITHOUT),
@@ -346,5 +346,5 @@ def test_trap_what_would_go_on_wrongly_cannot_be_started(case: str, on_local: Lo
 
     assert type(refused.value) is error
     assert str(target) in refused.value.message
-    assert "restore from a savepoint" in refused.value.hint
+    assert "savepoints restore NAME --to URI" in refused.value.hint
     assert refused.value.exit_code == 13

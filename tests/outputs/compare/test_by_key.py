@@ -258,7 +258,7 @@ def test_metrics_are_sql_over_the_outputs_that_cannot_change_them(
     assert counted == {"n": ROWS}, "names of outputs may have dashes and dots in them"
     assert found == {"revenue": revenue, "customers": ROWS, "nothing": None}
     for sql, problem in {
-        "SELECT name FROM totals WHERE customer = 1": "'customer 1' instead of one number",
+        "SELECT name FROM totals WHERE customer = 1": "'customer 1', but one number",
         "SELECT 1, 2": "2 columns instead",
         "SELECT customer FROM totals": "several rows instead",
         "SELECT double('NaN')": "nan instead",

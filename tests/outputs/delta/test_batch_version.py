@@ -270,7 +270,7 @@ def test_where_commits_are_gone_a_checkpoint_of_the_log_says_it(place: Location)
         (7, APP, 5),
     ]
     for lost in (0, 2, 3):
-        with pytest.raises(NotAlignedError, match="commits before version 7 were cleaned up"):
+        with pytest.raises(NotAlignedError, match="commits before version 7 were removed"):
             output.version_of(lost)
 
 

@@ -132,7 +132,9 @@ def test_a_log_that_was_cleaned_up_gives_times_that_are_over(on_local: Location)
 
 
 def test_a_property_that_is_no_interval_is_an_error_that_names_it(on_local: Location) -> None:
-    with pytest.raises(NotAlignedError, match=r"delta\.logRetentionDuration is '2 moons'"):
+    with pytest.raises(
+        NotAlignedError, match=r"delta\.logRetentionDuration has the value '2 moons'"
+    ):
         retention.retention({retention.LOG_PROPERTY: "2 moons"}, retention.LOG_PROPERTY)
 
 

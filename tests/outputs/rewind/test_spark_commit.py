@@ -202,13 +202,15 @@ def test_trap_who_writes_between_reading_and_committing_is_noticed(
         return build(*given)
 
     monkeypatch.setattr(delta_transaction, "_actions", overtaken)
-    with pytest.raises(NotAlignedError, match="could not be rewound by Delta's engine"):
+    with pytest.raises(NotAlignedError, match="Delta could not rewind"):
         executed(spark, plan)
     monkeypatch.undo()
 
     assert tables.opened(table.uri).version() == 6
     assert table.rows() == table.rows(6)
-    with pytest.raises(NotAlignedError, match="other writers made 1 commits"):
+    with pytest.raises(
+        NotAlignedError, match="rows of other writers, which would be lost: 1 commits"
+    ):
         executed(spark, plan)
 
 

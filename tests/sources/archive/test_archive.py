@@ -274,12 +274,14 @@ def test_what_would_break_the_archive_is_refused(spark: SparkSession, tmp_path: 
         lambda r: json_input.decode(r).unionAll(json_input.decode(r)), "customer", "at", ("id",)
     )
     more = events(raw(spark, 10, 20), twice)
-    with pytest.raises(IncompatibleError, match="10 events share a position with another event"):
+    with pytest.raises(
+        IncompatibleError, match="10 events have the same topic, partition and offset"
+    ):
         archive.append(uri, more, begin={"t": {0: 10}}, end={"t": {0: 20}})
     bare = Decoding(lambda r: json_input.decode(r).drop("offset"), "customer", "at", ("id",))
     with pytest.raises(UsageError, match="decode leaves out offset"):
         events(records, bare)
-    with pytest.raises(UsageError, match="does not declare the columns that identify"):
+    with pytest.raises(UsageError, match="does not declare which columns identify"):
         events(records, Decoding(json_input.decode, "customer", "at", ()))
     assert progress.load(uri).end == {"t": {0: 10}}
     assert len(rows_of(uri)) == 10

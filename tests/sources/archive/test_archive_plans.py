@@ -62,7 +62,7 @@ def test_each_offset_is_read_exactly_once(
     before = {(part, o) for part, first in known.begin.get("t", {}).items() for o in range(first)}
 
     if wanted & before:
-        with pytest.raises(SourceDataGoneError, match="starts after the first events"):
+        with pytest.raises(SourceDataGoneError, match="begins after the first events"):
             archive_then_kafka.seam({"t": since}, {"t": until}, known)
         return
     found = archive_then_kafka.seam({"t": since}, {"t": until}, known)
@@ -83,7 +83,7 @@ def test_no_event_before_the_offsets_is_later_than_the_clock(
     known = ArchiveProgress("x", tuple(rows))
     asked = {"t": dict(enumerate(offsets))}
     if any(offset > known.end.get("t", {}).get(p, 0) for p, offset in enumerate(offsets)):
-        with pytest.raises(NotAlignedError, match="ends too early"):
+        with pytest.raises(NotAlignedError, match="does not reach far enough"):
             known.clock(asked)
         return
 
@@ -204,7 +204,7 @@ def test_trap_deltalake_lets_two_commits_remove_the_same_file(table: Location) -
     old = archive_table.files(slow)
     archive_table.exchange(table, fast, old, [written(table, "runs/1")])
 
-    with pytest.raises(QueryRunningError, match="another process is compacting"):
+    with pytest.raises(QueryRunningError, match="another process is already compacting"):
         archive_table.exchange(table, slow, old, [written(table, "runs/2")])
 
     assert paths(table) == ["runs/1/x.parquet"]

@@ -207,7 +207,9 @@ def test_trap_strings_with_a_collation_are_refused() -> None:
     """In Spark's JSON they are of type string: only the metadata says more."""
     field = StateField("s", "string", metadata={"__COLLATIONS": {"s": "icu.UNICODE_CI"}})
 
-    with pytest.raises(IncompatibleError, match=r"key\.s is a string with a collation.*UNICODE_CI"):
+    with pytest.raises(
+        IncompatibleError, match=r"key\.s is a string with the collation.*UNICODE_CI"
+    ):
         decode.arrow_fields([field], "key")
 
 

@@ -58,7 +58,7 @@ def test_a_join_says_what_it_goes_by(spark: SparkSession) -> None:
     """Its state has numbered fields; the names are those of the plan, on either side."""
     saved = rows(spark, "field0 string, field1 string", ("a", "a"))
     assert found(spark, JOIN, saved, "a", product="product2", theirs="client") == "field1"
-    with pytest.raises(IncompatibleError, match="field0 and field1 could both be the entity"):
+    with pytest.raises(IncompatibleError, match="field0 and field1 could each be the entity"):
         found(spark, JOIN, saved, "a")
 
 

@@ -36,6 +36,6 @@ def test_damaged_metadata_is_named(old: bytes, new: bytes) -> None:
     data = files_of("transform_with_state")[METADATA]
     assert old in data
 
-    what = "v2/0 (does not list the state variables|is not operator metadata)"
+    what = "v2/0 (is damaged: it does not list the state variables|is not operator metadata)"
     with pytest.raises(IncompatibleError, match=what):
         typed.variables(data.replace(old, new), METADATA, {})
