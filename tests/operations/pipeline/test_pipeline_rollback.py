@@ -246,7 +246,7 @@ def test_what_one_of_them_did_since_is_not_undone_with_the_others(line: Line) ->
     rollback.execute(alone, store)
 
     with pytest.raises(
-        NotFoundError, match="gold was changed by the .* after the pipeline rollback"
+        NotFoundError, match=r"gold was changed by the .* after the pipeline rollback"
     ):
         rollback_plan.undo_plan(store, last_operation.require(store, "silver"))
 

@@ -227,7 +227,7 @@ def write(uri: str, batch: int, app: str) -> None:
 
 REFUSED: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
     "program of another query": (
-        {"apps": {"bronze": "jobs:app"}}, UsageError, "--app names bronze, but forking silver forks only",
+        {"apps": {"bronze": "jobs:app"}}, UsageError, "--app names bronze, but",
     ),
     "no such savepoint": ({"point": "never"}, SavepointNotFoundError, "never"),
 }  # fmt: skip

@@ -87,7 +87,7 @@ def test_a_default_is_of_the_type_of_its_column(kind: str, text: str, value: obj
 def test_a_default_that_is_none_is_refused(kind: str, text: str) -> None:
     (column,) = changed([], [field(f"x {kind}")], defaults={"x": text})
 
-    with pytest.raises(UsageError, match="--default x=.* is not possible"):
+    with pytest.raises(UsageError, match=r"--default x=.* is not possible"):
         column_transforms.start(column)
 
 
