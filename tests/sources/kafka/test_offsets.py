@@ -206,7 +206,7 @@ def test_an_end_that_does_not_fit_is_refused_and_never_clamped(
 
 def test_a_plan_file_with_a_missing_or_extra_partition_is_refused_before_anything_is_done() -> None:
     for text, named in (("t,0,10\n", "partition 1"), ("t,0,10\nt,1,20\nt,2,0\n", "partition 2")):
-        with pytest.raises(UsageError, match=f"cannot be reached: t {named}"):
+        with pytest.raises(UsageError, match=f"cannot stop at these offsets: t {named}"):
             require_reachable(START, parse_group_csv(text), HAS)
 
 
