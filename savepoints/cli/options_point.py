@@ -134,9 +134,9 @@ def point_of(
         given.append(BeforeLast())
     if len(given) != 1:
         raise UsageError(
-            f"exactly one point is required, but {len(given)} were given",
-            hint="pass a savepoint name, --at TIME, --at TIME --exact or --at-batch N; rollback "
-            "also has --undo",
+            f"exactly one savepoint, time or batch is required, but {len(given)} were given",
+            hint="pass the name of a savepoint, --at TIME, --at TIME --exact or --at-batch N; "
+            "rollback also has --undo",
         )
     needless = {"--exact": exact and at is None, "--at-by": by and not exact,
                 "--app": app and not exact}  # fmt: skip

@@ -74,7 +74,9 @@ def _url(text: str) -> str:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("it must begin with http:// or https://")
     if "@" in parts.netloc:
-        raise ValueError("credentials in the URL would not be sent: set command instead")
+        raise ValueError(
+            "credentials in the URL would not be sent: set the setting command instead"
+        )
     return text
 
 

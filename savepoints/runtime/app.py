@@ -327,8 +327,10 @@ def load(reference: str) -> App:
     if not isinstance(found, App):
         raise UsageError(
             f"{reference} is {type(found).__name__}, not a savepoints.App",
-            hint=f"{module_name} has: "
-            + (", ".join(n for n, v in vars(module).items() if isinstance(v, App)) or "none"),
+            hint=f"name an App of {module_name}: "
+            + (
+                ", ".join(n for n, v in vars(module).items() if isinstance(v, App)) or "it has none"
+            ),
         )
     return found
 

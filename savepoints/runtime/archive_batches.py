@@ -207,8 +207,8 @@ class ArchivedInputs:
             known.require({topic: one.offsets.get(topic, {})})
         except NotAlignedError as error:
             raise NotAlignedError(
-                f"the place of the events of the merge {one.id} among the others is known only "
-                f"from the archive: {error.message}",
+                f"only the archive shows where the events of the merge {one.id} belong among "
+                f"the others, but {error.message}",
                 hint=error.hint,
                 merge=one.id,
             ) from None

@@ -235,8 +235,8 @@ class _BoundedRun:
         raise NotAlignedError(
             f"batch {batch} of {self.runner.query} was started and is already in "
             f"{', '.join(written)}, but it ends at {beyond}, beyond the requested end",
-            hint="finish the batch with --until latest, or with --until and a file of these "
-            "offsets; or roll back: savepoints rollback latest",
+            hint=f"finish the batch (savepoints run {self.runner.query} --until latest, or "
+            "--until with a file of these offsets), or roll back: savepoints rollback latest",
             query=self.runner.query,
             batch_id=batch,
             offsets=beyond,
@@ -318,9 +318,9 @@ def _require_not_passed(now: CheckpointPosition, begin: KafkaOffsets, ends: Kafk
                 behind, end = begin[topic][part], ends[topic][part]
                 if offset > end:
                     raise UsageError(
-                        f"two sources of the query read {topic} partition {part}, one from "
-                        f"offset {behind} and one from {offset}, so they cannot both end at "
-                        f"{end}",
+                        f"two sources of the query read topic {topic} partition {part}, one "
+                        f"from offset {behind} and one from {offset}, so they cannot both end "
+                        f"at {end}",
                         hint=f"choose an end at offset {offset} or later",
                         topic=topic,
                         partition=part,

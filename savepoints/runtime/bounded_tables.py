@@ -155,8 +155,8 @@ class TableEnd:
             raise NotAlignedError(
                 f"batch {now.begun} of {runner.query} was started and is already in "
                 f"{', '.join(written)}, but it goes beyond the requested end",
-                hint="finish the batch with --until latest; or roll back: savepoints rollback "
-                "latest",
+                hint=f"finish the batch (savepoints run {runner.query} --until latest), or "
+                "roll back: savepoints rollback latest",
                 query=runner.query,
                 batch_id=now.begun,
             )

@@ -268,8 +268,8 @@ class Replay:
         self._query.run(self._batches_run, size)
         if not checkpoint.exists(f"commits/{batch}"):
             raise NotAlignedError(
-                f"Spark stopped without an error but did not commit slice {self._batches_run} of "
-                f"the replay of {self.app.name}",
+                f"Spark stopped without an error but did not commit batch {self._batches_run} "
+                f"of the replay of {self.app.name}",
                 hint="run the command again",
                 query=self.app.name,
             )

@@ -21,7 +21,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from savepoints.errors import EnvironmentUnfitError, NotAlignedError
+from savepoints.errors import LEAVE_OUTPUTS, EnvironmentUnfitError, NotAlignedError
 from savepoints.spark import private_api
 from savepoints.spark.private_api import JavaObject
 
@@ -84,8 +84,7 @@ def commit(
     except Exception as error:  # noqa: BLE001  (py4j's errors have no common root)
         raise NotAlignedError(
             f"Delta could not rewind {uri}, which was not changed: {str(error)[:500]}",
-            hint="nothing was changed there; run the command again, or leave the outputs as they "
-            "are: rollback --outputs none, reset --outputs keep",
+            hint=f"run the command again, or {LEAVE_OUTPUTS}",
             uri=uri,
         ) from None
     if made != version + 1:

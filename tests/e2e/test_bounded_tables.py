@@ -248,7 +248,7 @@ def test_a_reset_moves_the_version_that_is_next(reader: Reader) -> None:
     reader.run("totals", "latest")
     assert reader.totals() == reader.truth(7)
     for target, said in (
-        (Target("offset", 9), "has versions 0 to 7, so version 9 is out of range"),
+        (Target("offset", 9), "version 9 of .* is out of range"),
         (Target("shift", -20), "is out of range"),
         (Target("file", offsets={}), "an offsets file works only for Kafka topics"),
     ):

@@ -225,8 +225,8 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
     for read in cut.reads:
         if read.table_uri not in there.values():
             raise UsageError(
-                f"{cut.savepoint.query} reads {read.table_uri}, but none of the tables of its "
-                f"inputs in the settings is that one: {', '.join(there.values()) or 'none'}",
+                f"{cut.savepoint.query} reads {read.table_uri}, but its inputs in the settings "
+                f"are other tables: {', '.join(there.values()) or 'none'}",
                 hint=f"name the table in [queries.{cut.savepoint.query}.tables]",
                 query=cut.savepoint.query,
                 uri=read.table_uri,

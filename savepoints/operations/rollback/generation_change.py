@@ -362,7 +362,7 @@ def take_back(
         ):
             raise UsageError(
                 f"generation {plan.generation} of {plan.query} has already begun, so the "
-                f"{plan.verb} can no longer be stopped halfway",
+                f"{plan.verb} must be finished before it can be undone",
                 hint=f"finish the {plan.verb} (savepoints operations resume "
                 f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
                 operation=plan.operation_id,

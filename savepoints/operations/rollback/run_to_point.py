@@ -34,8 +34,8 @@ def application_of(
     application = app or (bound.app if bound else None)
     if bound is None or application is None:
         raise UsageError(
-            f"the point lies between two savepoints, and to get there {query} has to run, but "
-            "it is not in the settings",
+            f"the point lies between two savepoints, so {query} has to run to reach it, but "
+            f"{query} is not in the settings",
             hint=f"add a section [queries.{query}] with app, checkpoints and outputs to the "
             f"settings, or choose a savepoint: savepoints list --query {query}",
             query=query,

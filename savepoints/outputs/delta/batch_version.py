@@ -75,8 +75,8 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
         what = str(location) if version is None else f"version {version} of {location}"
         raise NotAlignedError(
             f"{what} cannot be read: {plain(str(error))[:500]}",
-            hint="choose a newer version, if Delta's retention has removed this one "
-            "(delta.logRetentionDuration)",
+            hint="check whether Delta's retention has removed it "
+            "(delta.logRetentionDuration), and whether you may read the table",
             uri=str(location),
             version=version,
         ) from None

@@ -58,7 +58,7 @@ class RowSelection:
             raise UsageError(
                 f"columns or where of the output {output!r} do not fit the program's result: "
                 f"{reason}",
-                hint=f"use its columns: {', '.join(rows.columns)}",
+                hint=f"use columns of the result: {', '.join(rows.columns)}",
                 output=output,
             ) from None
         if beside:

@@ -105,8 +105,8 @@ def mend(uri: str) -> None:
     said = archive_table.note_of(table, _ARRIVED, newest)
     if said is None:
         raise VerificationError(
-            f"the archive {uri} has events of which it is not recorded when they arrived, "
-            "neither in its table nor in its log",
+            f"the archive {uri} does not record, in its table or its log, when some of its "
+            "events arrived",
             hint="archive the topic from Kafka again, at another URI",
             uri=str(location),
         )

@@ -77,7 +77,7 @@ def _require_committed(group: str, places: list[TopicPartition], refusals: set[i
         if one.error.code() in refusals:
             raise _in_use(group, [])
         raise SourceDataGoneError(
-            f"Kafka refused to commit offset {one.offset} of {one.topic} partition "
+            f"Kafka refused to commit offset {one.offset} of topic {one.topic} partition "
             f"{one.partition} for the group {group}: {one.error.str()}",
             hint="check that the topic still exists, and that you have READ on the group",
             group=group,

@@ -136,7 +136,7 @@ def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
             for part, offset in parts.items():
                 if found.setdefault(topic, {}).setdefault(part, offset) != offset:
                     raise UsageError(
-                        f"two sources read {topic} partition {part} but are at different "
+                        f"two sources read topic {topic} partition {part} but are at different "
                         f"offsets, {found[topic][part]} and {offset}",
                         hint="use a savepoint as the end instead: savepoints list",
                         topic=topic,

@@ -92,7 +92,7 @@ def _is_record(message: Message, settings: KafkaSettings) -> bool:
     if error.code() in {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET}:
         return False
     raise EnvironmentUnfitError(
-        f"cannot read {message.topic()} partition {message.partition()} from Kafka at "
+        f"cannot read topic {message.topic()} partition {message.partition()} from Kafka at "
         f"{settings.bootstrap_servers}: {error.str()}",
         hint="check that the broker is up, and that you have READ on the topic",
     )

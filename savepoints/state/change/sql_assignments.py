@@ -45,7 +45,7 @@ def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
         _ = frame.select(F.expr(expression)).schema
     except PySparkException as error:
         raise UsageError(
-            f"{what}: {typed.reason(error)}", hint=f"use its columns: {_column_names(frame)}"
+            f"{what}: {typed.reason(error)}", hint=f"use one of the columns {_column_names(frame)}"
         ) from None
     # It is evaluated more than once, so it must be deterministic, as inside an aggregate.
     try:

@@ -280,7 +280,11 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (StateEdit("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
             (StateEdit("k = 1", ("total = 2",)), UsageError, "no field 'total'"),
             (StateEdit("k = 1", ("sum",)), UsageError, "is not in the form FIELD=SQL"),
-            (StateEdit("k = 1", ("sum = 1", "value.sum = 2")), UsageError, "set twice"),
+            (
+                StateEdit("k = 1", ("sum = 1", "value.sum = 2")),
+                UsageError,
+                "set by two --set options",
+            ),
             (StateEdit("k + 1", ("sum = 1",)), UsageError, "a condition must return true or false"),
             (StateEdit("nobody = 1", ("sum = 1",)), UsageError, "nobody"),
             (StateEdit("k = 1", ("sum = nobody",)), UsageError, "nobody"),
