@@ -109,7 +109,7 @@ def _translate_keystore(options: dict[str, str]) -> None:
     elif kind != "PKCS12":
         raise _refused(
             "ssl.keystore.location",
-            f"is a {kind} truststore, which only Java can read",
+            f"is a {kind} keystore, which only Java can read",
             f"convert the keystore: keytool -importkeystore -srckeystore {location} -destkeystore "
             "client.p12 -deststoretype PKCS12",
         )
@@ -120,8 +120,9 @@ def _module(mechanism: str) -> str:
     if module is None:
         raise _refused(
             _MECHANISM,
-            f"is {mechanism or 'missing'}; use one of {', '.join(_MODULES)}",
-            "choose one of them, or client certificates (security.protocol = SSL)",
+            f"is {mechanism}, which is not supported" if mechanism else "is missing",
+            f"set it to one of {', '.join(_MODULES)}, or use client certificates "
+            "(security.protocol = SSL)",
         )
     return module
 
