@@ -97,4 +97,4 @@ def test_another_merge_of_the_query_is_refused(local_shop: Shop) -> None:
             "merge", QUERY, "--batch", "late.parquet", "--yes", "--store", local_shop.settings.store
         )
     assert code == 11
-    assert f"merge of {QUERY} is in progress" in said
+    assert f"the command merge is working on {QUERY}" in said

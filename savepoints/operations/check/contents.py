@@ -22,7 +22,7 @@ from savepoints.store.tables import checksums
 from savepoints.texts import count_text
 
 _REBUILD = "savepoints check --rebuild-catalog"
-_REPEATED = "its Delta log is damaged: restore the table's files from a backup"
+_REPEATED = "restore the table's files from a backup, because its Delta log is damaged"
 # Files without which a table is not what it was; checksums and hints are beside it.
 _READ = re.compile(r"\w+/(?:[^/]+\.parquet|_delta_log/\d+\.(?:json|checkpoint\.parquet))")
 _TABLES = {
@@ -106,7 +106,7 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
         if one.savepoint_id not in known and (one.manifest or one.is_newer)
     ]
     seen += [
-        Seen(manifest_path(one.savepoint_id), "warning", one.problem, "to remove it: savepoints gc")
+        Seen(manifest_path(one.savepoint_id), "warning", one.problem, "remove it: savepoints gc")
         for one in directories.values()
         if one.savepoint_id not in known and "cannot be read" in one.problem
     ]
@@ -157,11 +157,25 @@ def _generations(store: Store) -> list[Seen]:
         lost = sorted(set(range(1, max(numbers) + 1)) - numbers)
         if lost:
             what = f"generation {lost[0]} of {query} is missing"
-            seen.append(Seen("generations", "broken", what, "rows of the table were lost"))
+            seen.append(
+                Seen(
+                    "generations",
+                    "broken",
+                    what,
+                    "restore the files of the table from a backup, because rows were lost",
+                )
+            )
         current = [one for one in mine if one.status == "current"]
         if len(current) != 1:
             what = f"{query} has {len(current)} current generations instead of one"
-            seen.append(Seen("generations", "broken", what, "rows of the table were lost"))
+            seen.append(
+                Seen(
+                    "generations",
+                    "broken",
+                    what,
+                    "restore the files of the table from a backup, because rows were lost",
+                )
+            )
         seen += [one for one in map(_checkpoint, current) if one is not None]
     return seen or [Seen("generations", "ok", f"{len(known)}, with their checkpoints")]
 
@@ -177,7 +191,7 @@ def _checkpoint(generation: Generation) -> Seen | None:
         f"checkpoint of {generation.query}",
         "warning",
         f"{generation.checkpoint} of generation {generation.generation} {what}",
-        "before the first batch this is normal; otherwise roll back: savepoints rollback "
+        "ignore this before the first batch; otherwise roll back: savepoints rollback "
         f"latest --query {generation.query}",
     )
 
@@ -187,8 +201,8 @@ def _events(store: Store) -> Seen:
         return Seen("events", "ok", f"{count_text(len(store.events.all()), 'event')}")
     except VerificationError as error:
         advice = (
-            "all commands work without it; to start a new table, move the directory events/ "
-            "elsewhere"
+            "move the directory events/ elsewhere, which starts a new table; until then, all "
+            "commands work without it"
         )
         return Seen("events", "broken", error.message, advice)
 

@@ -30,7 +30,7 @@ def test_savepoints_of_other_offsets_are_not_compared(local_store: Store) -> Non
 
     with pytest.raises(UsageError, match="a has no output 'sums'") as unknown:
         compare_at(local_store.with_settings(Settings()), ["a", "b"], keys={"sums": ("k",)})
-    assert unknown.value.hint == "its outputs: totals"
+    assert unknown.value.hint == "name one of its outputs: totals"
     for names in (["a"], ["a", "a"], []):
         with pytest.raises(UsageError, match="two or more different queries"):
             compare_at(local_store.with_settings(Settings()), names)

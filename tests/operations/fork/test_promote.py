@@ -220,6 +220,7 @@ def test_other_outputs_cannot_be_handed_over(forked: Origin) -> None:
     settings = shop.settings.model_copy(update={"queries": {**shop.settings.queries, ORIGIN: live}})
 
     with pytest.raises(
-        UsageError, match="variant writes totals, but order_totals writes audit, totals"
+        UsageError,
+        match="but order_totals writes the outputs audit, totals",
     ):
         promote_plan.plan(shop.store.with_settings(settings), "variant")

@@ -356,7 +356,7 @@ def test_it_waits_for_nobody(on_local: Location, local_store: Store) -> None:
 
     with (
         lease.hold_files(local_store.root, taken[0].query_id, "totals", "create"),
-        pytest.raises(LockedError, match="create of totals is in progress"),
+        pytest.raises(LockedError, match="the command create is working on totals"),
     ):
         expire.execute(plan, local_store)
 

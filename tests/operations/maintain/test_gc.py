@@ -369,7 +369,7 @@ def test_what_others_work_on_is_left_and_said(on_local: Location, local_store: S
     assert done.adopted == ()
     assert done.files == 1  # In the scratch directory, which belongs to nobody's query.
     assert set(done.locked) == {first.query_id}
-    assert "create of totals is in progress" in done.locked[first.query_id]
+    assert "the command create is working on totals" in done.locked[first.query_id]
     assert all_are_whole(local_store) == [second.id]
 
 

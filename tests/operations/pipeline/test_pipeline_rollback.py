@@ -234,7 +234,7 @@ def test_undone_as_a_whole_by_the_name_of_any_of_them(line: Line) -> None:
     assert [line.rows(one) for one in QUERIES] == [ALL] * 3
     assert [line.store.generations.current(one).generation for one in QUERIES] == [3] * 3
     last = last_operation.require(store, "bronze")
-    with pytest.raises(UsageError, match="was an undo"):
+    with pytest.raises(UsageError, match="was itself an undo"):
         rollback_plan.undo_plan(store, last)
 
 

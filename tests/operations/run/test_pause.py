@@ -303,7 +303,9 @@ def test_a_resumed_run_waits_for_another_verb_and_says_so(store: Store, live: Lo
                 PartlyDoneError, match="is not running after 300ms; it is still resuming"
             ):
                 resume(store, QUERY, wait=SHORT)
-            wait_until(lambda: "rollback of totals is in progress" in run.said[-1], "it says so")
+            wait_until(
+                lambda: "the command rollback is working on totals" in run.said[-1], "it says so"
+            )
             assert run.lives == [1]
             # Paused again before it could go on: the savepoint is still the one of where it stands.
             again = pause(store, QUERY, wait=LONG)

@@ -419,7 +419,7 @@ def test_an_unknown_query_is_refused_and_the_known_ones_are_named(
     with pytest.raises(QueryNotFoundError) as refused:
         create.plan(local_store, query="clicks")
 
-    assert refused.value.hint == "its queries: totals"
+    assert refused.value.hint == "name one of its queries: totals"
 
 
 def test_a_query_that_has_not_run_since_its_generation_began_has_nothing_to_save(

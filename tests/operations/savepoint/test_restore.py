@@ -386,7 +386,7 @@ REFUSALS: dict[str, tuple[str, dict[str, Any], bool, type[SavepointsError], str,
     ),
     "native with the other provider": (
         "hdfs", {"form": "native", "provider": "rocksdb"}, True,
-        UsageError, "it cannot be restored with provider=rocksdb", "omit --format",
+        UsageError, "not with provider=rocksdb", "omit --format",
     ),
     "no partitions": (
         "rocksdb", {"partitions": 0}, True, UsageError, "--partitions is 0", "1 or more",

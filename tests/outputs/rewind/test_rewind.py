@@ -344,7 +344,7 @@ def test_a_feature_that_was_never_tried_is_refused(on_local: Location) -> None:
     tables.name_feature(uri, "aFeatureOfTomorrow")
 
     with pytest.raises(
-        IncompatibleError, match="aFeatureOfTomorrow; and these have not been tested"
+        IncompatibleError, match="aFeatureOfTomorrow, and these have not been tested"
     ):
         rewind.plan(at_batch(uri, 2), "orders/", NEXT)
 
@@ -507,7 +507,7 @@ def test_rows_of_others_are_not_removed(on_local: Location, app: str | None) -> 
     table(uri).create_checkpoint()
     tables.clean_up(uri, 5)
     if app is not None:
-        with pytest.raises(NotAlignedError, match="for example another/app/1"):
+        with pytest.raises(NotAlignedError, match="for example of another/app/1"):
             rewind.plan_empty("totals", uri, "orders/", (), NEXT)
     else:
         plan = rewind.plan_empty("totals", uri, "orders/", (), NEXT)
