@@ -59,8 +59,8 @@ def require_whole(
                     "they are the buffer of one aggregate, and only "
                     f"{', '.join(names_was[place] for place in taken)} may belong to it: the "
                     "state does not show whether it is the same aggregate",
-                    f"{' '.join([*maps, *begun])} if its values are right for this aggregate; to "
-                    "start over: "
+                    f"pass {' '.join([*maps, *begun])} if its values are right for this aggregate; "
+                    "to start over, pass "
                     + " ".join(
                         f"--map {names_was[sources[place]]}= --map ={names_now[place]}"
                         for place in kept
@@ -84,7 +84,7 @@ def require_whole(
                     "they look like the buffer of one aggregate (such as an average), of which "
                     f"{', '.join(names_was[place] for place in sorted(gone))} would be dropped: "
                     "the state does not show whether the rest is the same aggregate",
-                    f"{' '.join(maps)} if it is",
+                    f"pass {' '.join(maps)} if it is",
                 )
             )
 

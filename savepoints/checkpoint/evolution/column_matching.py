@@ -68,7 +68,7 @@ def pairs_of(
                     f"value column {b}",
                     f"{a} was removed and {b} of the same type is new: the state does not show "
                     "whether it was renamed",
-                    f"--map {a}={b} if it is, --map {a}= if it is not",
+                    f"pass --map {a}={b} if it was renamed, --map {a}= if it was not",
                 )
             )
     return matched
@@ -155,6 +155,6 @@ def _ask(
             f"value column {names_now[new[0]]}",
             f"{len(new)} columns are called {now[new[0]].name} and have the same type: the state "
             "does not show whether they swapped places",
-            f"{maps} if they did not",
+            f"pass {maps} if they did not swap places",
         )
     )

@@ -219,7 +219,7 @@ def _aggregated(now: StateField, address: str, *, is_said: bool) -> ColumnFindin
                 "it is the buffer of an aggregate such as collect_list, whose bytes only Spark "
                 "understands: the state does not show whether it is the same aggregate of the "
                 "same type",
-                f"--map {address}={address} if it is",
+                f"pass --map {address}={address} if it is",
             )
         )
     return found
@@ -263,7 +263,9 @@ def _new_column(
     else:
         text = f"its initial value is unknown ({type_text(one.type)})"
         found.reasons.append(
-            Reason("incompatible", place, f"it is new: {text}", f"--default {address}=VALUE")
+            Reason(
+                "incompatible", place, f"it is new: {text}", f"set it: --default {address}=VALUE"
+            )
         )
         return Column(address, one, None)
     reason = f"it is new: for state from the savepoint it {text}"
@@ -274,7 +276,7 @@ def _new_column(
 def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words) -> ColumnFindings:
     """Report what the state does not show of a key column, unless `--map` confirms it."""
     found = ColumnFindings()
-    place, hint = f"key column {now}", f"--map {was}={now} if it is the same"
+    place, hint = f"key column {now}", f"pass --map {was}={now} if it is the same"
     if {"_groupingexpression", _SESSION} & {old.name, new.name}:
         text = f"it is computed by an expression that the state records only as {new.name}"
         found.reasons.append(Reason("unknown", place, text, hint))
@@ -288,7 +290,8 @@ def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words)
                 place,
                 "it was nullable but is not now, so it is unknown what should happen to "
                 "state under a null key",
-                f"--map {was}={now} if no key is null, or a KeyMigration for the operator",
+                f"pass --map {was}={now} if no key is null; otherwise give the program a "
+                "KeyMigration for the operator",
             )
         )
     said = [one for one in words.renames if (one.old, one.new) == (was, now)]
@@ -313,7 +316,7 @@ def _renamed_key(old: str, new: str, place: str, words: Words) -> ColumnFindings
             "unknown",
             place,
             f"may be {old} under another name, which has the same type: the state does not show it",
-            f"--map {old}={new} if it is",
+            f"pass --map {old}={new} if it is",
         )
     )
     return found

@@ -219,7 +219,7 @@ def _ask_for_sides(pair: OperatorPair, olds: Mapping[tuple[str, str], StateSchem
             "its two sides have the same columns: the state does not show whether they swapped "
             "places"
         )
-        pair.say("unknown", str(pair.new), text, "--map left=left if they did not")
+        pair.say("unknown", str(pair.new), text, "pass --map left=left if they did not")
 
 
 def _sides(of: Mapping[tuple[str, str], StateSchema]) -> dict[str, list[str]]:

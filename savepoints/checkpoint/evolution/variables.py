@@ -88,7 +88,7 @@ def _say_new(pair: OperatorPair, name: str, like: list[str], settled: set[str]) 
         place,
         f"{like[0]} was removed and {name} of the same kind is new: the state does not show "
         "whether it was renamed",
-        f"--map {like[0]}={name} if it is, --map {like[0]}= if it is not",
+        f"pass --map {like[0]}={name} if it was renamed, --map {like[0]}= if it was not",
     )
 
 
