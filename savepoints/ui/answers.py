@@ -270,7 +270,5 @@ def _of_operation(operation: Operation) -> Problem:
     undo = f"savepoints operations undo {operation.id}"
     if journal.UNDOING in operation.done:
         return Problem(f"Undoing {what} is not finished.", undo, unfinished=True)
-    steps = ", ".join(name.replace("_", " ") for name in operation.done) or "no step"
-    return Problem(
-        f"{what} is not finished; done so far: {steps}.", operation.command, undo, unfinished=True
-    )
+    done = f"done so far: {operation.done_text}"
+    return Problem(f"{what} is not finished; {done}.", operation.command, undo, unfinished=True)

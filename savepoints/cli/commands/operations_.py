@@ -60,10 +60,7 @@ def list_(call: Invocation, query: str | None) -> None:
         return
     call.output.table(
         ("id", "verb", "query", "begun", "state", "steps done"),
-        (
-            (one.id, one.verb, one.query, one.begun_at, one.state, ", ".join(one.done))
-            for one in found
-        ),
+        ((one.id, one.verb, one.query, one.begun_at, one.state, one.done_text) for one in found),
     )
 
 

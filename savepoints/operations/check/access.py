@@ -51,7 +51,7 @@ def _try(permission: str, do: Callable[[], object]) -> Seen:
         do()
     except CredentialsError as error:
         grade = "warning" if permission == "delete" else "broken"
-        return Seen(name, grade, error.message, f"grant it to the role; needed by {verbs}")  # type: ignore[arg-type]
+        return Seen(name, grade, error.message, f"grant it to your role: it is needed by {verbs}")  # type: ignore[arg-type]
     except FileNotFoundError:
         return Seen(
             name,
@@ -68,17 +68,18 @@ def _conditional(directory: Location) -> Seen:
     try:
         first = directory.create("condition", b"1")
         if _succeeds(lambda: directory.create("condition", b"2")):
-            ignored = "an existing object could be created again: If-None-Match is ignored"
+            ignored = "the store ignores If-None-Match, so an existing object could be overwritten"
         else:
             directory.replace("condition", b"3", first)
             if not _succeeds(lambda: directory.replace("condition", b"4", first)):
                 return Seen(
                     name,
                     "ok",
-                    "works: an object is neither created twice nor "
-                    "replaced through an outdated ETag",
+                    "works: the store honours If-None-Match and If-Match",
                 )
-            ignored = "an object could be replaced through an outdated ETag: If-Match is ignored"
+            ignored = (
+                "the store ignores If-Match, so an object could be replaced with an outdated ETag"
+            )
     except SavepointsError as error:
         ignored = error.message
     return Seen(

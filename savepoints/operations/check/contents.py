@@ -22,6 +22,7 @@ from savepoints.store.tables import checksums
 from savepoints.texts import count_text
 
 _REBUILD = "savepoints check --rebuild-catalog"
+_LOST_ROWS = "restore the files of the table from a backup, because rows were lost"
 _REPEATED = "restore the table's files from a backup, because its Delta log is damaged"
 # Files without which a table is not what it was; checksums and hints are beside it.
 _READ = re.compile(r"\w+/(?:[^/]+\.parquet|_delta_log/\d+\.(?:json|checkpoint\.parquet))")
@@ -157,25 +158,11 @@ def _generations(store: Store) -> list[Seen]:
         lost = sorted(set(range(1, max(numbers) + 1)) - numbers)
         if lost:
             what = f"generation {lost[0]} of {query} is missing"
-            seen.append(
-                Seen(
-                    "generations",
-                    "broken",
-                    what,
-                    "restore the files of the table from a backup, because rows were lost",
-                )
-            )
+            seen.append(Seen("generations", "broken", what, _LOST_ROWS))
         current = [one for one in mine if one.status == "current"]
         if len(current) != 1:
             what = f"{query} has {len(current)} current generations instead of one"
-            seen.append(
-                Seen(
-                    "generations",
-                    "broken",
-                    what,
-                    "restore the files of the table from a backup, because rows were lost",
-                )
-            )
+            seen.append(Seen("generations", "broken", what, _LOST_ROWS))
         seen += [one for one in map(_checkpoint, current) if one is not None]
     return seen or [Seen("generations", "ok", f"{len(known)}, with their checkpoints")]
 
@@ -238,8 +225,10 @@ def _operation(root: Location, path: str) -> Seen | None:
     # None: it was finished at this moment.
     if operation is None or operation.finished_at is not None or path.count("/") > 1:
         return None
-    after = ", ".join(operation.done) or "it began"
-    what = f"{operation.verb} of {operation.query} was interrupted after {after}, or is running now"
+    what = (
+        f"{operation.verb} of {operation.query} was interrupted, or is running now; "
+        f"done so far: {operation.done_text}"
+    )
     return Seen(path, "warning", what, f"finish it: {operation.command}")
 
 

@@ -56,6 +56,11 @@ class Operation:
         """Say how far it is: `unfinished`, `finished` or `undone`."""
         return "undone" if self.undone else "finished" if self.finished_at else "unfinished"
 
+    @property
+    def done_text(self) -> str:
+        """The finished steps, for people."""
+        return ", ".join(name.replace("_", " ") for name in self.done) or "no step"
+
     def is_on(self, query: str) -> bool:
         """Return True if it mutates a query; one on a pipeline mutates several."""
         return query in (self.query, *self.plan.get("queries", ()))

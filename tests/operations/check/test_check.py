@@ -101,7 +101,7 @@ def test_a_permission_that_is_missing_is_named_with_the_verbs_that_need_it(
     one = found[f"permission {permission}"]
     assert one.grade == grade
     assert "the object store denies access to" in one.seen
-    assert one.advice.startswith("grant it to the role; needed by ")
+    assert one.advice.startswith("grant it to your role: it is needed by ")
     others = {name for name, other in found.items() if other.grade == "broken"} - {one.name}
     assert others == ({"permission copy"} if permission == "put" else set()), "a copy is a PUT"
 
