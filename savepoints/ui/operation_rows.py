@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from savepoints.model import parse_rfc3339
 from savepoints.store.locks.journal import Operation
+from savepoints.store.tables.events import Event
 from savepoints.texts import moment_text, span_text
 from savepoints.ui.facts import StoreFacts
 
@@ -37,19 +38,6 @@ class OperationRow:
 
 
 @dataclass(frozen=True)
-class EventRow:
-    """An event."""
-
-    at: str
-    verb: str
-    query: str
-    result: str
-    took: str
-    who: str
-    message: str
-
-
-@dataclass(frozen=True)
 class Log:
     """What was done to a store.
 
@@ -60,7 +48,7 @@ class Log:
 
     operations: tuple[OperationRow, ...]
     older_operations: int
-    events: tuple[EventRow, ...]
+    events: tuple[Event, ...]
     older_events: int
 
 
@@ -80,18 +68,7 @@ def log(facts: StoreFacts) -> Log:
     return Log(
         tuple(_operation(one) for one in kept),
         len(operations) - len(kept),
-        tuple(
-            EventRow(
-                moment_text(one.at),
-                one.verb,
-                one.query or "all",
-                one.result,
-                f"{one.seconds:.1f} s",
-                one.who,
-                one.message,
-            )
-            for one in events[:MOST_EVENTS]
-        ),
+        tuple(events[:MOST_EVENTS]),
         max(0, len(events) - MOST_EVENTS),
     )
 

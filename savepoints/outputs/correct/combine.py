@@ -6,14 +6,15 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.errors import IncompatibleError, SeveralRowsError
 from savepoints.outputs.correct.desired_rows import REPLAY_BATCH
 from savepoints.outputs.correct.entity_rows import EntityRows
+from savepoints.spark import arrow_batches
 from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def combined(
     one_alone = pairs.where(f"{_LIVE} is null or {_LATE} is null")
     stays = one_alone.select(F.coalesce(_LIVE, _LATE).alias("row")).select("row.*")
     both = pairs.where(f"{_LIVE} is not null and {_LATE} is not null").select(_LIVE, _LATE)
-    made = both.mapInArrow(_mapper(combine, names), rows.table.schema)
+    made = arrow_batches.mapped(both, partial(_made, combine, names), rows.table.schema)
     return stays.unionByName(made).withColumn(REPLAY_BATCH, F.lit(0))
 
 
@@ -108,15 +109,6 @@ def _refuse_several(frame: DataFrame, names: _Names) -> None:
             uri=names.uri,
             key=list(names.key),
         )
-
-
-def _mapper(
-    function: CombineRows, names: _Names
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def combine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (_made(function, names, one) for one in batches if one.num_rows)
-
-    return combine
 
 
 def _made(function: CombineRows, names: _Names, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ own hash of the new key places a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Protocol, cast
@@ -16,6 +16,7 @@ from savepoints.checkpoint.evolution.operator_pairs import Transfer
 from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.model import OperatorState
+from savepoints.spark import arrow_batches
 from savepoints.state.change import column_transforms
 from savepoints.state.change.column_transforms import ColumnFunction
 from savepoints.state.codec import decode, encode
@@ -96,7 +97,7 @@ class Migration:
                 found = self._with_new_keys(found, one, self.keys[one.key_function])
             elif not one.is_untouched:
                 change = partial(_values, one, self.values.get(one.function or ""))
-                found = found.mapInArrow(_in_batches(change), _CARRIED_TYPES)
+                found = arrow_batches.mapped(found, change, _CARRIED_TYPES)
             # Spark requires the column to be nullable, which a literal is not.
             name = F.nullif(F.lit(one.schema.column_family), F.lit(""))
             yield found.select(*_CARRIED, name.alias("column_family"))
@@ -107,12 +108,12 @@ class Migration:
 
         fields = one.schema.key
         decoded = partial(_keys, one, made.keys, self.values.get(one.function or ""))
-        keyed = found.mapInArrow(_in_batches(decoded), _keyed_type(fields))
+        keyed = arrow_batches.mapped(found, decoded, _keyed_type(fields))
         names = [_KEY.format(position) for position in range(len(fields))]
         placed = keyed.withColumn("key_hash", F.hash(*(F.col(name) for name in names)))
         place = (one.operator_id, one.store, one.schema.column_family)
         if place not in self._kept:
-            made_keys = placed.mapInArrow(_in_batches(partial(encoded_keys, one)), _CARRIED_TYPES)
+            made_keys = arrow_batches.mapped(placed, partial(encoded_keys, one), _CARRIED_TYPES)
             # Once: a function that returned another key the second time would lose or duplicate
             # rows.
             self._kept[place] = made_keys.persist()
@@ -173,15 +174,6 @@ def counted(table: DataFrame) -> dict[tuple[int, str, str], int]:
     """Count the rows of a savepoint by operator, store and column family."""
     found = table.groupBy("operator_id", "store_name", "column_family").count().collect()
     return {(row[0], row[1], row[2]): int(row[3]) for row in found}
-
-
-def _in_batches(
-    change: Callable[[pa.RecordBatch], pa.RecordBatch],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def changed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (change(batch) for batch in batches if batch.num_rows)
-
-    return changed
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> pa.BinaryArray:

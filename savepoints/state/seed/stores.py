@@ -9,7 +9,7 @@ grouping key, which those families share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.state.schema import StateField, StateSchema
 from savepoints.model import OperatorState
+from savepoints.spark import arrow_batches
 from savepoints.state.change import column_transforms
 from savepoints.state.codec import decode, encode
 from savepoints.state.seed import visible as visibles
@@ -219,16 +220,7 @@ def _encoded(family: Family, shape: OperatorShape) -> DataFrame:
     # As Spark does for an aggregation, and not for a deduplication.
     canonical = shape.name == _AGGREGATE
     made = partial(_bytes, family.schema, where, canonical)
-    return flat.mapInArrow(_in_batches(made), _ENCODED)
-
-
-def _in_batches(
-    make: Callable[[pa.RecordBatch], pa.RecordBatch],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def made(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (make(batch) for batch in batches if batch.num_rows)
-
-    return made
+    return arrow_batches.mapped(flat, made, _ENCODED)
 
 
 def _bytes(
