@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from savepoints.config.settings import Settings
@@ -67,52 +68,8 @@ def compare_at(
     """
     found = [store.catalog.find(one) for one in savepoints]
     _require_comparable(found)
-    return compare_aligned(
-        store,
-        found,
-        keys=keys,
-        metrics={**store.settings.compare.metrics, **(metrics or {})},
-        sample=sample,
-        state=state,
-        ran=ran,
-        progress=progress,
-    )
-
-
-def compare_aligned(
-    store: Store,
-    savepoints: Sequence[Savepoint],
-    *,
-    keys: Mapping[str, Sequence[str]] | None = None,
-    metrics: Mapping[str, str] | None = None,
-    sample: int = SAMPLE,
-    state: bool = True,
-    ran: RunFacts = RunFacts(),
-    progress: Progress = silent,
-) -> Comparison:
-    """Compare savepoints of which the caller knows that they stand at equal cuts.
-
-    Queries that read the same through tables of their own have other positions there.
-
-    Args:
-        savepoints: That of the baseline first.
-        metrics: SQL over the outputs by name; those of the settings are not added.
-
-    Raises:
-        IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
-    """
-    compared = _Compared(
-        store,
-        savepoints,
-        bindings.complete(store),
-        {name: tuple(one) for name, one in (keys or {}).items()},
-        metrics or {},
-        sample,
-        state,
-        ran,
-        progress,
-    )
-    return compared.comparison()
+    wanted = {**store.settings.compare.metrics, **(metrics or {})}
+    return Comparing(store, found, keys or {}, wanted, sample, state, ran, progress).comparison()
 
 
 def metric_differences(
@@ -160,20 +117,36 @@ def _position(savepoint: Savepoint) -> tuple[object, list[str]]:
 
 
 @dataclass(frozen=True)
-class _Compared:
-    """One comparison under way."""
+class Comparing:
+    """A comparison of savepoints of which the caller knows that they stand at equal cuts.
+
+    Queries that read the same through tables of their own have other positions there.
+
+    Attributes:
+        savepoints: That of the baseline first.
+        metrics: SQL over the outputs by name; those of the settings are not added.
+    """
 
     store: Store
     savepoints: Sequence[Savepoint]
-    settings: Settings
-    given_keys: Mapping[str, tuple[str, ...]]
-    metrics: Mapping[str, str]
-    sample: int
-    state: bool
-    ran: RunFacts
-    progress: Progress
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    sample: int = SAMPLE
+    state: bool = True
+    ran: RunFacts = RunFacts()
+    progress: Progress = silent
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Completed by what the store has of its queries."""
+        return bindings.complete(self.store)
 
     def comparison(self) -> Comparison:
+        """Compare them.
+
+        Raises:
+            IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
+        """
         from savepoints.spark.session import session
 
         keys = self._keys()
@@ -204,14 +177,14 @@ class _Compared:
             one.name: declared[one.name].key if one.name in declared else ()
             for one in first.outputs
         }
-        if unknown := sorted(self.given_keys.keys() - keys.keys()):
+        if unknown := sorted(self.keys.keys() - keys.keys()):
             raise UsageError(
                 f"{first.query} has no output {unknown[0]!r}",
                 hint=f"name one of its outputs: {', '.join(keys)}"
                 if keys
                 else "omit --key, because the query has no outputs",
             )
-        return {**keys, **self.given_keys}
+        return {**keys, **{name: tuple(one) for name, one in self.keys.items()}}
 
     def _variant(self, savepoint: Savepoint, figures: Mapping[str, Figure]) -> Variant:
         begun_from = next(

@@ -26,7 +26,7 @@ from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import exact_run, promote_steps
-from savepoints.operations.fork.promote_checks import Check, refuse_failed, run_checks
+from savepoints.operations.fork.promote_checks import Check, of_pairs, refuse_failed
 from savepoints.operations.fork.promote_plan import PromotePlan
 from savepoints.operations.fork.promote_steps import VERB, PromotionPlan
 from savepoints.operations.rollback import generation_change
@@ -231,8 +231,11 @@ class _Promotion:
     def _check(self) -> tuple[Check, ...]:
         if not self.plan.checks:
             return ()
-        found = run_checks(
-            self.store, self._live, self._fork, settings=self.settings, progress=self.progress
+        found = of_pairs(
+            self.store,
+            [(self._live, self._fork)],
+            settings=self.settings,
+            progress=self.progress,
         )
         refuse_failed(
             found,

@@ -12,7 +12,7 @@ from savepoints.config.settings import PromoteSettings, Settings
 from savepoints.errors import CheckFailedError
 from savepoints.io import Location
 from savepoints.model import Generation, OutputVersion
-from savepoints.operations.fork.compare_savepoints import compare_aligned, metric_differences
+from savepoints.operations.fork.compare_savepoints import Comparing, metric_differences
 from savepoints.operations.fork.verdict import judge_metrics
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.outputs.compare.sql_metrics import measure
@@ -63,18 +63,6 @@ def refuse_failed(checks: Sequence[Check], what: str, *, hint: str, query: str) 
         )
 
 
-def run_checks(
-    store: Store, live: Generation, fork: Generation, *, settings: Settings, progress: Progress
-) -> tuple[Check, ...]:
-    """Look at a fork that stands at the same offsets as the live query.
-
-    Always: that it has rows where the live query has some. As `[promote]` says: how far the number
-    of rows differs, how many records Kafka has beyond, SQL of the user's own, and what `compare`
-    says.
-    """
-    return of_pairs(store, [(live, fork)], settings=settings, progress=progress)
-
-
 def of_pairs(
     store: Store,
     pairs: Sequence[tuple[Generation, Generation]],
@@ -82,9 +70,11 @@ def of_pairs(
     settings: Settings,
     progress: Progress,
 ) -> tuple[Check, ...]:
-    """Look at several forks, each of which stands at an equal cut as its live query.
+    """Look at forks, each of which stands at an equal cut as its live query.
 
-    SQL of the user's own, checks and metrics, sees the outputs of all of them; see `run_checks`.
+    Always: that it has rows where the live query has some. As `[promote]` says: how far the number
+    of rows differs, how many records Kafka has beyond, SQL of the user's own, and what `compare`
+    says. SQL, in checks and metrics, sees the outputs of all of them.
 
     Args:
         pairs: Each live query and its fork.
@@ -191,7 +181,7 @@ def _of_comparison(
         )
         for one in (live, fork)
     ]
-    compared = compare_aligned(store, saved, state=False, progress=progress)
+    compared = Comparing(store, saved, state=False, progress=progress).comparison()
     reasons = [reason for pair in compared.pairs for reason in pair.reasons]
     return Check(
         "compare", compared.verdict != "different", "; ".join([compared.verdict, *reasons])

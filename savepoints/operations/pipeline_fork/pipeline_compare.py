@@ -16,7 +16,7 @@ from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.model import FORMS, Savepoint, parse_rfc3339, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.fork import compare_savepoints
-from savepoints.operations.fork.compare_savepoints import SAMPLE, RunFacts
+from savepoints.operations.fork.compare_savepoints import SAMPLE, Comparing, RunFacts
 from savepoints.operations.fork.verdict import (
     Comparison,
     ComparisonVerdict,
@@ -181,14 +181,14 @@ def _compared(
         for one in _queries(plan.pairs)
     }
     levels = tuple(
-        compare_savepoints.compare_aligned(
+        Comparing(
             store,
             [saved[pair.live], saved[pair.fork]],
             sample=plan.sample,
             state=plan.state,
             ran=RunFacts(costs, notes=(_OWN_BATCHES,)),
             progress=progress,
-        )
+        ).comparison()
         for pair in plan.pairs
     )
     metrics = _metrics(plan, settings, saved)

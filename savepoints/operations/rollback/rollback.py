@@ -171,8 +171,10 @@ def plan(
     wanted = Named(point) if isinstance(point, str) else point
     # Before the point is looked up: an interrupted rollback may have changed what it means.
     name, words = rollback_target.identity(store, wanted, query)
-    if resumed := _resumed(store, name, words, asked):
-        return resumed
+    lease.refuse_held(store.root, name)
+    known = journalled.begun(RollbackPlan, store, name, VERB, _command(words, asked))
+    if known is not None:
+        return journalled.same_as_begun(known, {one: getattr(asked, one) for one in _STORED})
     context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, wanted)
     made = _plan(context, found, asked)
@@ -309,17 +311,6 @@ def execute(plan: RollbackPlan, store: Store, *, progress: Progress = silent) ->
 def _command(words: tuple[str, ...], asked: _Asked) -> str:
     kept = ["--outputs", "none"] if asked.outputs_are == "kept" else []
     return " ".join(["savepoints rollback", *words, *kept, "--yes"])
-
-
-def _resumed(
-    store: Store, query: str, words: tuple[str, ...], asked: _Asked
-) -> RollbackPlan | None:
-    """Return the same rollback if it was interrupted; it is finished as it was begun."""
-    lease.refuse_held(store.root, query)
-    known = journalled.begun(RollbackPlan, store, query, VERB, _command(words, asked))
-    if known is None:
-        return None
-    return journalled.same_as_begun(known, {name: getattr(asked, name) for name in _STORED})
 
 
 def _refuse_unreadable(
