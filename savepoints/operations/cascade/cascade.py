@@ -37,7 +37,7 @@ from savepoints.result import Result
 from savepoints.runtime import bounded
 from savepoints.runtime.archive_of import runner_of
 from savepoints.runtime.inputs import Inputs
-from savepoints.store import bindings, scratch
+from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
@@ -145,14 +145,8 @@ class _Through:
         read = {str(Location.of(one.table)) for one in self.readers}
         for one in merging.corrections:
             if (uri := str(Location.of(one.live.output.uri))) in read:
-                lost, got = apply.differing(spark, merging, one).changes
-                place = Location.of(merging.place) / "changes" / one.live.output.name
-                found[uri] = Change(
-                    one,
-                    one.live.newest,
-                    scratch.keep(spark, lost, place / "removed"),
-                    scratch.keep(spark, got, place / "added"),
-                )
+                differing = apply.differing(spark, merging, one)
+                found[uri] = Change.kept(spark, one, differing, Location.of(merging.place))
         return found
 
     def _catch_up(self, spark: SparkSession, reader: Reader) -> None:

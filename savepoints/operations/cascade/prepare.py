@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
@@ -30,6 +30,7 @@ from savepoints.operations.savepoint import create, export
 from savepoints.outputs.correct import controls as correct_controls
 from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
+from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import log
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.plan import Progress, Step
@@ -56,9 +57,18 @@ class Change:
     """
 
     correction: Correction
-    version: int
     removed: DataFrame
     added: DataFrame
+
+    @classmethod
+    def kept(
+        cls, spark: SparkSession, correction: Correction, found: Differing, place: Location
+    ) -> Change:
+        """Keep what was found below a place, for it is read several times."""
+        lost, got = found.changes
+        there = place / "changes" / correction.live.output.name
+        removed = scratch.keep(spark, lost, there / "removed")
+        return cls(correction, removed, scratch.keep(spark, got, there / "added"))
 
 
 @dataclass(frozen=True)
@@ -118,13 +128,14 @@ def _prepare(
 ) -> tuple[CascadePlan, Mapping[str, Change]]:
     spark, reader, place = work.spark, work.reader, work.place
     live = work.store.generations.current(reader.query)
-    _require_read(reader, live, change.version)
+    version = change.correction.live.newest
+    _require_read(reader, live, version)
     removed = _changed(work, change.removed, "removed")
     added = _changed(work, change.added, "added")
     entities = scratch.keep(
         spark, removed.unionByName(added).select(ENTITY).distinct(), place / scratch.ENTITIES
     )
-    table = _events(spark, reader, events.version(spark, reader.table, change.version))
+    table = _events(spark, reader, events.version(spark, reader.table, version))
     controls = _controls(work, table, entities)
     before = scratch.keep(
         spark, events.of_entities(table, entities.unionByName(controls)), place / "events"
@@ -152,29 +163,28 @@ def _prepare(
     corrections = _corrections(work, live, cut)
     changes = _changes(work, corrections, entities, after)
     fields = _fields(after, entities)
-    plan = _plan(work, live, corrections)
-    return (
-        replace(
-            plan,
-            follows=Followed(
-                merge_id,
-                merged,
-                reader.table,
-                reader.table_id,
-                change.correction.app_id,
-                change.correction.batch_id,
-            ),
-            replayed_batch=after.state().files.cut.batch_id,
-            entity_fields={str(number): field for number, field in fields.items()},
-            entities=entities.count(),
-            controls=controls.count(),
-            rows_removed=sum(one.removed.count() for one in changes.values()),
-            rows_added=sum(one.added.count() for one in changes.values()),
-            paused=paused,
-            command=command,
+    plan = _plan(
+        work,
+        live,
+        corrections,
+        follows=Followed(
+            merge_id,
+            merged,
+            reader.table,
+            reader.table_id,
+            change.correction.app_id,
+            change.correction.batch_id,
         ),
-        changes,
+        replayed_batch=after.state().files.cut.batch_id,
+        entity_fields={str(number): field for number, field in fields.items()},
+        entities=entities.count(),
+        controls=controls.count(),
+        rows_removed=sum(one.removed.count() for one in changes.values()),
+        rows_added=sum(one.added.count() for one in changes.values()),
+        paused=paused,
+        command=command,
     )
+    return plan, changes
 
 
 def _require_read(reader: Reader, live: Generation, version: int) -> None:
@@ -325,27 +335,23 @@ def _corrections(work: _Replaying, live: Generation, cut: Location) -> tuple[Cor
 def _changes(
     work: _Replaying, corrections: tuple[Correction, ...], entities: DataFrame, after: Replay
 ) -> dict[str, Change]:
-    found = {}
-    for one in corrections:
-        name = one.live.output.name
-        from_nothing = entities.selectExpr(ENTITY, "cast(null as bigint) as version")
-        lost, got = correct.differing(work.spark, one, from_nothing, after.outputs()).changes
-        place = work.place / "changes" / name
-        found[name] = Change(
-            one,
-            one.live.newest,
-            scratch.keep(work.spark, lost, place / "removed"),
-            scratch.keep(work.spark, got, place / "added"),
-        )
-    return found
+    from_nothing = entities.selectExpr(ENTITY, "cast(null as bigint) as version")
+    differing = (
+        correct.differing(work.spark, one, from_nothing, after.outputs()) for one in corrections
+    )
+    return {
+        one.live.output.name: Change.kept(work.spark, one, found, work.place)
+        for one, found in zip(corrections, differing, strict=True)
+    }
 
 
 def _plan(
     work: _Replaying,
     live: Generation,
     corrections: tuple[Correction, ...],
+    **found: Any,  # noqa: ANN401  (fields of the plan)
 ) -> CascadePlan:
-    """Return the plan but for what it follows and the counts."""
+    """Return the plan, with what it follows and the counts that were found."""
     store, query = work.store, work.reader.query
     context = QueryContext.open(store, query)
     present = safety_savepoint.plan(live, work.reader.bound.outputs, work.settings)
@@ -364,21 +370,13 @@ def _plan(
             Step("settled", "take the first savepoint of that generation"),
         ),
         warnings=(),
-        command="",
         savepoint_id=safety_id,
         checkpoint=checkpoint,
         outputs=(),
         binding=bindings.find(store.root, query, live.generation),
-        follows=Followed("", "", "", "", "", -1),
         batch_id=from_batch if from_batch is not None else -1,
         place=str(work.place),
-        replayed_batch=-1,
-        entity_fields={},
         corrections=corrections,
-        entities=0,
-        rows_removed=0,
-        rows_added=0,
-        controls=0,
-        paused=False,
         first_id=new_id("sp", utc_now()),
+        **found,
     )
