@@ -22,7 +22,8 @@ from savepoints.errors import (
 )
 from savepoints.model import utc_now
 from savepoints.store.root import Store
-from savepoints.ui import difference, page
+from savepoints.store.tables import catalog
+from savepoints.ui import page, savepoint_rows
 from savepoints.ui.environment import environment
 from savepoints.ui.gather import gather
 
@@ -100,7 +101,7 @@ def application(store: Store, *, sources: bool = True) -> Starlette:
 
     def pair(request: Request) -> str:
         asked = request.query_params
-        return difference.page(store, asked.get("before", ""), asked.get("after", ""))
+        return _difference(store, asked.get("before", ""), asked.get("after", ""))
 
     return Starlette(
         routes=[
@@ -136,3 +137,24 @@ def _status(error: SavepointsError) -> HTTPStatus:
     if isinstance(error, UsageError):
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def _difference(store: Store, before: str, after: str) -> str:
+    """Return a page that asks for two savepoints, and compares what the catalog says of them."""
+    store = store.snapshot()
+    known = catalog.select(store.catalog.all())
+    names = [one.id for one in known] + [tag for one in known for tag in one.tags]
+    template = environment().get_template("difference.html.j2")
+    if not (before and after):
+        return template.render(
+            store=store.root, names=names, before=before, after=after, changes=(), command=""
+        )
+    first, second = store.catalog.find(before), store.catalog.find(after)
+    return template.render(
+        store=store.root,
+        names=names,
+        before=first.id,
+        after=second.id,
+        changes=savepoint_rows.changes(first, second),
+        command=f"savepoints diff {first.id} {second.id}",
+    )

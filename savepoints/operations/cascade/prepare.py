@@ -18,12 +18,16 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.state import layout
 from savepoints.config.settings import Settings
-from savepoints.errors import CheckFailedError, IncompatibleError, NotAlignedError
+from savepoints.errors import (
+    CheckFailedError,
+    IncompatibleError,
+    NoCommittedBatchError,
+    NotAlignedError,
+)
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint, new_id, utc_now
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
 from savepoints.operations.cascade.readers import Reader
-from savepoints.operations.cascade.table_replay import replay
 from savepoints.operations.rollback import next_outputs, safety_savepoint
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, export
@@ -34,11 +38,12 @@ from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import log
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.plan import Progress, Step
-from savepoints.runtime.replay import Replay
+from savepoints.runtime.replay import Live, Replay, ReplayBatch
+from savepoints.runtime.scratch_query import REPLAY_BATCH
 from savepoints.sources.archive import sample_entities
 from savepoints.sources.tables import events
 from savepoints.sources.tables.events import ENTITY
-from savepoints.store import bindings, scratch
+from savepoints.store import batch_log, bindings, scratch
 from savepoints.store.root import Store
 from savepoints.texts import count_text
 
@@ -153,13 +158,8 @@ def _prepare(
     )
     _prove(work, proof, cut, before, entities.unionByName(controls))
     work.progress(f"{reader.query}: replaying the same entities with the correction")
-    after = replay(
-        spark,
-        reader,
-        cut,
-        place / AFTER,
-        events.corrected(events.of_entities(before, entities), removed, added),
-    )
+    corrected = events.corrected(events.of_entities(before, entities), removed, added)
+    after = _replay(work, cut, AFTER, corrected)
     corrections = _corrections(work, live, cut)
     changes = _changes(work, corrections, entities, after)
     fields = _fields(after, entities)
@@ -246,6 +246,28 @@ def _controls(work: _Replaying, table: DataFrame, entities: DataFrame) -> DataFr
     return work.spark.createDataFrame([(one,) for one in found], f"{ENTITY} string")
 
 
+def _replay(work: _Replaying, cut: Location, name: str, rows: DataFrame) -> Replay:
+    """Replay rows of the table up to a cut of the reader, from nothing.
+
+    The table is the archive of its reader. All rows of the entities are one slice, without a
+    watermark and in the order of event time; the watermark of the reader's newest batch comes in a
+    second slice without rows, so that nothing is dropped and what is over is evicted and emitted.
+    """
+    files = read_cut(cut)
+    last = batch_log.read_from_checkpoint(cut, files.cut.batch_id)
+    if last is None:
+        raise NoCommittedBatchError(
+            f"the copy of the checkpoint in {cut} has no offsets of batch {files.cut.batch_id}",
+            hint="run the command again",
+            query=work.reader.query,
+        )
+    made = Replay(work.spark, work.reader.app, work.place / name, Live(cut, files))
+    made.write({work.reader.input: rows.selectExpr("*", f"1 as {REPLAY_BATCH}")})
+    made.run(ReplayBatch(0, 0, last.timestamp_ms))
+    made.run(ReplayBatch(0, last.watermark_ms, last.timestamp_ms))
+    return made
+
+
 def _prove(
     work: _Replaying, proof: Savepoint, cut: Location, rows: DataFrame, entities: DataFrame
 ) -> None:
@@ -254,7 +276,7 @@ def _prove(
     from savepoints.state.storage.row_sources import CheckpointRows
 
     reader = work.reader
-    made = replay(work.spark, reader, cut, work.place / BEFORE, rows)
+    made = _replay(work, cut, BEFORE, rows)
     tolerance = work.settings.merge.tolerance
     state = merge_controls.compare_states(
         CheckpointRows.of(work.spark, cut, read_cut(cut)),

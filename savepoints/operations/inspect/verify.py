@@ -30,7 +30,7 @@ from savepoints.errors import (
 from savepoints.io import in_parallel
 from savepoints.model import Labels, Savepoint, SavepointState
 from savepoints.observe.recorder import Recording, recording
-from savepoints.operations.inspect import pinned_outputs, verification
+from savepoints.operations.inspect import verification
 from savepoints.operations.inspect.findings import Finding, Grade, worst
 from savepoints.operations.inspect.sampling import ALL, ReadSubset
 from savepoints.operations.inspect.verification import Looked
@@ -266,7 +266,7 @@ class _Verification:
             findings += more
         if self.depth == "deep" and worst(one.grade for one in findings) != "broken":
             findings += self._look_at_restored(savepoint)
-        more, outputs = pinned_outputs.check_outputs(savepoint)
+        more, outputs = verification.check_outputs(savepoint)
         findings += more
         return report(
             grade=worst(one.grade for one in findings),

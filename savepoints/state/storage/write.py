@@ -11,13 +11,16 @@ from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.errors import RESTORE_NATIVE, ListOrderError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
-from savepoints.state.storage import hdfs_provider, placement, read, rocksdb_writer
+from savepoints.spark.versions import SparkVersion
+from savepoints.state.storage import hdfs_provider, read, rocksdb_writer
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 # Returns the rows of a store, of all that were saved.
 RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"
+# Of so many numbers a partition there is one for each partition nearly always.
+_TRIED = 16
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,33 @@ def _placed(rows: DataFrame, operator: OperatorState, partitions: int) -> DataFr
     from pyspark.sql import functions as F
 
     home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
-    placed = rows.coalesce(1) if operator.keyless else placement.by_id(rows, home, partitions)
+    placed = rows.coalesce(1) if operator.keyless else _by_id(rows, home, partitions)
     # List state keeps its order only if its rows are written in the order read.
     return placed.sortWithinPartitions("ord") if operator.column_families else placed
+
+
+def _by_id(rows: DataFrame, partition: Column, partitions: int) -> DataFrame:
+    """Return the rows, each in the partition whose number, from 0, a column has."""
+    if SparkVersion.of(rows.sparkSession.version).repartitions_by_id:
+        return rows.repartitionById(partitions, partition)
+    from pyspark.sql import functions as F
+
+    stand_in = F.array(*map(F.lit, _stand_ins(rows.sparkSession, partitions)))
+    return rows.repartition(partitions, F.element_at(stand_in, partition + 1))
+
+
+def _stand_ins(spark: SparkSession, partitions: int) -> list[int]:
+    """Return, for each partition, a number whose hash Spark puts there."""
+    from pyspark.sql import functions as F
+
+    found: dict[int, int] = {}
+    tried = _TRIED * partitions
+    while len(found) < partitions:
+        number = F.col("id").cast("int")
+        home = F.pmod(F.hash(number), F.lit(partitions))
+        found = dict(spark.range(tried).select(home, number).collect())
+        tried *= 2
+    return [found[one] for one in range(partitions)]
 
 
 def _require_order(saved: DataFrame, operators: Sequence[OperatorState]) -> None:

@@ -9,7 +9,7 @@ from savepoints.errors import NotAlignedError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
-from savepoints.operations.inspect import pinned_outputs
+from savepoints.operations.inspect import verification
 from savepoints.operations.savepoint import create
 from tests import samples
 from tests.outputs import tables
@@ -60,10 +60,10 @@ def test_a_file_sink_is_pinned_by_its_batch_and_looked_at(store: Store, place: L
     assert (found.kind, found.version, found.app_version) == ("files", 2, 2)
     assert store.catalog.find("latest").outputs == (found,)
     assert store.manifest(savepoint.id).savepoint.outputs == (found,)
-    findings, lifetimes = pinned_outputs.check_outputs(savepoint)
+    findings, lifetimes = verification.check_outputs(savepoint)
     assert (findings, [one.until for one in lifetimes]) == ([], [None])
     (sink / "_spark_metadata").delete(["0"])
-    (finding,), _ = pinned_outputs.check_outputs(savepoint)
+    (finding,), _ = verification.check_outputs(savepoint)
     assert "cannot be rewound to batch 2" in finding.problem
 
 
