@@ -13,6 +13,7 @@ from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.merge.late import LateEvents
+    from savepoints.sources.late.late_figures import LateHour, LateOperator
 
 _HOURS = 24
 
@@ -50,57 +51,33 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
 
 
 def _pairs(found: LateEvents) -> list[tuple[str, object]]:
+    batches = count_text(found.batches, "batch")
     pairs: list[tuple[str, object]] = [
-        (
-            "query",
-            f"{found.query}, generation {found.generation}, {count_text(found.batches, 'batch')}",
-        ),
-        (
-            "dropped",
-            f"{count_text(found.events, 'event')} of {count_text(found.entities, 'entity')}",
-        ),
+        ("query", f"{found.query}, generation {found.generation}, {batches}"),
+        ("dropped", _events(found)),
     ]
     if len(found.inputs) > 1:
-        pairs += [
-            (f"input {name}", f"{count_text(count, 'event')}")
-            for name, count in found.inputs.items()
-        ]
+        pairs += [(f"input {name}", count_text(n, "event")) for name, n in found.inputs.items()]
     if found.again:
-        pairs.append(
-            (
-                "delivered twice",
-                f"{count_text(found.again, 'event')}, already counted the first time",
-            )
-        )
+        again = count_text(found.again, "event")
+        pairs.append(("delivered twice", f"{again}, already counted the first time"))
     if not found.events:
         return pairs
-    middle, most, nearly, longest = found.missed_seconds
+    middle, most, nearly, longest = (f"{one:g} s" for one in found.missed_seconds)
     return [
         *pairs,
-        *(
-            (
-                one.name,
-                (
-                    f"{count_text(one.rows, 'row')} of {count_text(one.events, 'event')}, "
-                    f"missing from {count_text(one.results, 'result')}"
-                ),
-            )
-            for one in found.operators
-        ),
-        (
-            "too late by",
-            (
-                f"{middle:g} s (median), {most:g} s (90 %), {nearly:g} s (99 %), {longest:g} s "
-                "(maximum)"
-            ),
-        ),
-        *(
-            (
-                f"{one.hour:%Y-%m-%d %H}:00",
-                f"{count_text(one.events, 'event')} of {count_text(one.entities, 'entity')}",
-            )
-            for one in found.hours[-_HOURS:]
-        ),
+        *((one.name, _dropped(one)) for one in found.operators),
+        ("too late by", f"{middle} (median), {most} (90 %), {nearly} (99 %), {longest} (maximum)"),
+        *((f"{one.hour:%Y-%m-%d %H}:00", _events(one)) for one in found.hours[-_HOURS:]),
         *(("missing from", uri) for uri in found.outputs),
         ("merge them", f"savepoints merge {found.query} --dropped --dry-run"),
     ]
+
+
+def _events(counted: LateEvents | LateHour) -> str:
+    return f"{count_text(counted.events, 'event')} of {count_text(counted.entities, 'entity')}"
+
+
+def _dropped(one: LateOperator) -> str:
+    rows, events = count_text(one.rows, "row"), count_text(one.events, "event")
+    return f"{rows} of {events}, missing from {count_text(one.results, 'result')}"
