@@ -190,7 +190,7 @@ def compare_states(pair: OperatorPair) -> None:
         )
     elif new.name == JOIN and _swapped(olds, news):
         text = "its left and right side have swapped places"
-        pair.say("incompatible", str(new), text, "restore the old order of the join's inputs")
+        pair.say("incompatible", str(new), text, "put the join's inputs back in their old order")
     else:
         if new.name == JOIN:
             _ask_for_sides(pair, olds)

@@ -257,7 +257,7 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
             f"source {place}",
             f"the savepoint has offsets of {', '.join(sorted(was))} there, but the program "
             f"reads {now}: its inputs are in a different order",
-            "restore the old order of the inputs, or map each source: --source keep:N",
+            "put the inputs back in their old order, or restore with --source keep:N for each",
         )
         for place, (was, now) in enumerate(zip(positions, sources, strict=True))
         if was and set(was) != {now}
