@@ -101,7 +101,7 @@ def _complete(found: KafkaOffsets, where: str, ranges: Ranges) -> KafkaOffsets:
     if unknown := sorted(found.keys() - ranges.keys()):
         raise UsageError(
             f"{where} names {', '.join(unknown)}, which the query does not read",
-            hint="remove them, or correct [queries.NAME.topics] in the settings: the query "
+            hint="leave these out, or correct [queries.NAME.topics] in the settings: the query "
             f"reads {', '.join(ranges)}",
         )
     return found

@@ -286,7 +286,7 @@ def _refuse_nested(source: Location, target: Location) -> None:
     if one.startswith(other) or other.startswith(one):
         raise UsageError(
             f"one of the stores {target} and {source} is inside the other",
-            hint="copy to a store elsewhere",
+            hint="choose a destination that neither contains the store nor lies inside it",
         )
 
 

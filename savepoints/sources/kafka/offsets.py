@@ -138,7 +138,7 @@ def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
                     raise UsageError(
                         f"two sources read topic {topic} partition {part} but are at different "
                         f"offsets, {found[topic][part]} and {offset}",
-                        hint="use a savepoint as the end instead: savepoints list",
+                        hint="choose a savepoint instead of offsets or a time: savepoints list",
                         topic=topic,
                         partition=part,
                     )
