@@ -198,10 +198,9 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
             query=operation.query,
             operation=operation.id,
         )
-    steps = ", ".join(name.replace("_", " ") for name in operation.done) or "no step"
     return UnfinishedOperationError(
         f"{operation.verb} {operation.id} of {operation.query} was interrupted; done so far: "
-        f"{steps}",
+        f"{operation.done_text}",
         hint=f"finish it first: {operation.command}; or undo it: "
         f"savepoints operations undo {operation.id}",
         query=operation.query,

@@ -51,7 +51,7 @@ def test_while_another_takes_one_it_is_skipped_and_says_so(store: Store, live: L
 
     assert attempt.result == "skipped"
     assert isinstance(attempt.error, LockedError)
-    assert "in progress" in told[-1]
+    assert "is working on" in told[-1]
     assert store.catalog.all() == []
     assert [one.result for one in store.events.all()] == ["skipped"]
     assert take(store, live).result == "done"
