@@ -115,7 +115,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
     if isinstance(begun, SeedPlan):
-        return seed.undo_plan(begun)
+        return generation_change.undo_plan(begun)
     if isinstance(begun, BootstrapPlan):
         return bootstrap.undo_plan(begun)
     if isinstance(begun, AppendingPlan):

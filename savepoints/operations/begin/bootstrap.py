@@ -199,14 +199,11 @@ def execute(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -
 def undo_plan(plan: BootstrapPlan) -> Plan:
     """Say what taking an interrupted bootstrap back would do."""
     written = plan.outputs if plan.writes else {}
-    emptied = [
+    emptied = (
         Step(f"output_{name}", f"delete the rows of {uri} if this operation wrote them")
         for name, uri in written.items()
-    ]
-    removed = Step(
-        "checkpoint", f"delete the checkpoint {plan.checkpoint} if this operation made it"
     )
-    return Plan("undo", plan.query, (*emptied, removed), ())
+    return generation_change.undo_plan(plan, emptied)
 
 
 def undo(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -> None:

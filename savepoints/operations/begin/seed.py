@@ -30,7 +30,7 @@ from savepoints.operations.migrate.migration_writer import state_of
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import NewCheckpoint
 from savepoints.operations.savepoint import restore, restored_layout
-from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.plan import Progress, silent
 from savepoints.state.seed import given
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
@@ -77,14 +77,6 @@ def execute(plan: SeedPlan, store: Store, *, progress: Progress = silent) -> See
         rows=plan.rows,
         bytes_written=int(log.operation.done["checkpoint_written"]["bytes"]),
     )
-
-
-def undo_plan(plan: SeedPlan) -> Plan:
-    """Say what taking an interrupted seed back would do."""
-    removed = Step(
-        "checkpoint", f"delete the checkpoint {plan.checkpoint} if this operation made it"
-    )
-    return Plan("undo", plan.query, (removed,), ())
 
 
 def undo(plan: SeedPlan, store: Store, *, progress: Progress = silent) -> None:

@@ -108,14 +108,11 @@ def bytes_written(plan: ForkPlan, log: Journal) -> int:
 
 def undo_plan(plan: ForkPlan) -> Plan:
     """Say what taking an interrupted fork back would do."""
-    removed = [
+    removed = (
         Step(f"output_{one.output.name}", f"delete the table {one.uri} if this operation made it")
         for one in plan.outputs
-    ]
-    checkpoint = Step(
-        "checkpoint", f"delete the checkpoint {plan.checkpoint} if this operation made it"
     )
-    return Plan("undo", plan.query, (*removed, checkpoint), ())
+    return generation_change.undo_plan(plan, removed)
 
 
 def undo(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> None:

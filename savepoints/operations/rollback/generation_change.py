@@ -8,7 +8,7 @@ recorded in the journal, so that an operation that was killed anywhere goes on o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from savepoints.operations.savepoint import create, plan_basis, restore
 from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.outputs.rewind import plan_text, rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
-from savepoints.plan import Progress, silent
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
@@ -306,6 +306,12 @@ def new_generation(
             restored_bytes=facts["bytes"],
         )
         log.record("generation_begun", generation=plan.generation)
+
+
+def undo_plan(plan: GenerationPlan, outputs: Iterable[Step] = ()) -> Plan:
+    """Say what `take_back` would do, besides what is done to the outputs."""
+    made = f"delete the checkpoint {plan.checkpoint} if this operation made it"
+    return Plan("undo", plan.query, (*outputs, Step("checkpoint", made)), ())
 
 
 def undo(
