@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from savepoints import faults
 from savepoints.checkpoint.logs import commit_log, offset_log
@@ -112,16 +113,17 @@ def _write_state(
         plan.checkpoint_format,
     )  # fmt: skip
     write.require_writable(program.session, cut)
-    made = _small_files(plan, program, target)
-    in_parallel(lambda path: target.put(path, made[path]), list(made))
-    faults.reach("seed.files")
-    operators = [state_of(one, plan.partitions) for one in program.empty.operators]
     rows = {
         number: [
             (known, given.bound(table.read(program.session), known)) for table, known in tables
         ]
         for number, tables in given_tables.by_operator(plan.tables, program.visible).items()
     }
+    frames = [frame for tables in rows.values() for _, frame in tables]
+    made = _small_files(plan, program, target, given.before_due(frames, utc_now()))
+    in_parallel(lambda path: target.put(path, made[path]), list(made))
+    faults.reach("seed.files")
+    operators = [state_of(one, plan.partitions) for one in program.empty.operators]
     progress(f"writing {plan.rows} state rows")
     state = SeededState(program.session, seed_plan.shapes(program.empty), rows)
     ids = write.write_rows(program.session, target, cut, operators, state.rows_of).ids
@@ -130,7 +132,9 @@ def _write_state(
     restored_layout.check(target, BATCH, operators, plan.provider)
 
 
-def _small_files(plan: SeedPlan, program: SeededProgram, target: Location) -> Mapping[str, bytes]:
+def _small_files(
+    plan: SeedPlan, program: SeededProgram, target: Location, batch_at: datetime
+) -> Mapping[str, bytes]:
     """Return the logs, metadata and schemas of the checkpoint."""
     offsets, commits = f"offsets/{BATCH}", f"commits/{BATCH}"
     conf = {PROVIDER_KEY: plan.provider}
@@ -142,7 +146,7 @@ def _small_files(plan: SeedPlan, program: SeededProgram, target: Location) -> Ma
         offsets,
         positions=plan.positions,
         watermark_ms=plan.watermark_ms,
-        timestamp_ms=int(utc_now().timestamp() * 1000),
+        timestamp_ms=int(batch_at.timestamp() * 1000),
     )
     return {
         **{path: skeleton.changed(path, data) for path, data in program.empty.files.items()},

@@ -44,6 +44,7 @@ VERB = "seed"
 BATCH = 0
 _EPOCH_MS = 0
 _MILLISECONDS = 1000
+_EVENT_TIME = "EventTime"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +141,7 @@ def plan(
     _require_seedable(program)
     watermark_ms = _watermark(query, program.empty, watermark)
     tables = given_tables.assigned(named, program.visible)
-    checked = tuple(_counted(one, program, progress) for one in tables)
+    checked = tuple(_counted(one, program, watermark_ms, progress) for one in tables)
     partitions, provider, checkpoint_format = settings_of(program)
     first, kept = new_id("sp", utc_now()), tuple(forms)
     positions = tuple(positions_by_input[name] for name in program.empty.inputs)
@@ -275,7 +276,9 @@ def _watermark(query: str, empty: EmptyRun, watermark: datetime | None) -> int:
     return _EPOCH_MS if watermark is None else int(watermark.timestamp() * _MILLISECONDS)
 
 
-def _counted(table: GivenTable, program: SeededProgram, progress: Progress) -> GivenTable:
+def _counted(
+    table: GivenTable, program: SeededProgram, watermark_ms: int, progress: Progress
+) -> GivenTable:
     """Check the rows of a table, and count them."""
     if table.place is None:
         return table
@@ -286,7 +289,11 @@ def _counted(table: GivenTable, program: SeededProgram, progress: Progress) -> G
         if (one.variable.operator_id, one.variable.name) == (table.operator_id, table.variable)
     )
     bound = given.bound(table.read(program.session), known)
-    return replace(table, rows=given.checked(bound, known))
+    operator = shapes(program.empty)[table.operator_id]
+    timers = known.variable.kind == "timers"
+    by_event_time = timers and operator.properties["timeMode"] == _EVENT_TIME
+    rows = given.checked(bound, known, watermark_ms if by_event_time else None)
+    return replace(table, rows=rows)
 
 
 def _warnings(new: NewQuery, watermark_ms: int) -> tuple[str, ...]:

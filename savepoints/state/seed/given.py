@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.state.schema import type_text
 from savepoints.errors import IncompatibleError, SeedRowsError
 from savepoints.spark import columns
 from savepoints.state.seed.visible import (
+    EXPIRES,
     FIRES,
     KEY,
     MAP_KEY,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SAMPLES = 5
+_MOMENT = timedelta(milliseconds=1)
 # What a reader of state adds, which says nothing about another number of partitions.
 _IGNORED = frozenset({"partition_id"})
 _WIDER = {
@@ -94,8 +97,28 @@ def bound(frame: DataFrame, visible: Visible) -> DataFrame:
     return frame.select(*(column.alias(name) for name, column in found.items()))
 
 
-def checked(rows: DataFrame, visible: Visible) -> int:
+def before_due(frames: Sequence[DataFrame], now: datetime) -> datetime:
+    """Return a time before all of the frames expires or fires, now at the latest.
+
+    After a batch, Spark looks only for what is due later than that batch's time (`TTLState`,
+    `TimerStateImpl.getExpiredTimers`): what was due before would stay for ever.
+    """
+    from pyspark.sql import functions as F
+
+    found = [now]
+    for frame in frames:
+        for name in {EXPIRES, FIRES} & set(frame.columns):
+            first = frame.agg(F.min(name)).first()
+            if first is not None and first[0] is not None:
+                found.append(datetime.fromtimestamp(first[0] / 1000, timezone.utc) - _MOMENT)
+    return min(found)
+
+
+def checked(rows: DataFrame, visible: Visible, watermark_ms: int | None = None) -> int:
     """Count the rows of `bound` and refuse those that no state could have.
+
+    Args:
+        watermark_ms: Where the query continues, if the variable's timers go by event time.
 
     Raises:
         SeedRowsError: If rows have nulls where the state allows none, or two are of one key; it
@@ -105,7 +128,7 @@ def checked(rows: DataFrame, visible: Visible) -> int:
 
     nulls = dict(_nulls(visible))
     identity = [F.col(name) for name in _identity_names(visible)]
-    tests = {**nulls, **_contradictions(visible)}
+    tests = {**nulls, **_contradictions(visible), **_missed(watermark_ms)}
     named = [F.count_if(test).alias(f"t{n}") for n, test in enumerate(tests.values())]
     keyed = rows.groupBy(*(column.alias(f"i{n}") for n, column in enumerate(identity)))
     by_key = keyed.agg(F.count(F.lit(1)).alias("n"), *named)
@@ -187,6 +210,15 @@ def _contradictions(visible: Visible) -> Mapping[str, Column]:
     for one in keys:
         same &= F.col(VALUE)[one.name].eqNullSafe(F.col(KEY)[one.name])
     return {"have another key than session": ~same}
+
+
+def _missed(watermark_ms: int | None) -> Mapping[str, Column]:
+    """Return which timers would never fire: Spark looks only for those behind the watermark."""
+    from pyspark.sql import functions as F
+
+    if watermark_ms is None:
+        return {}
+    return {"fire at or before the watermark, so they never would": F.col(FIRES) <= watermark_ms}
 
 
 def _identity_names(visible: Visible) -> list[str]:

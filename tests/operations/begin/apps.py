@@ -71,6 +71,19 @@ def _pandas_event(inputs: Mapping[str, DataFrame]) -> DataFrame:
     )
 
 
+def _expiring(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Keep a value, a list and a map of each key for some hours."""
+    from tests.fidelity import processors
+
+    return (
+        inputs["in0"]
+        .groupBy("k")
+        .transformWithState(
+            processors.ShortAndLongLived(), processors.OUTPUT, "append", "ProcessingTime"
+        )
+    )
+
+
 def _two(*names: str) -> Callable[[Mapping[str, DataFrame]], DataFrame]:
     def build(inputs: Mapping[str, DataFrame]) -> DataFrame:
         made = {"s": F.sum("v").alias("s"), "m": F.max("v").alias("m")}
@@ -99,6 +112,7 @@ join_inner = _of("join_inner")
 join_left = _of("join_left")
 pandas_event = _app("pandas_event", _pandas_event)
 transform = _of("transform")
+transform_ttl = _app("transform_ttl", _expiring)
 
 
 def _streamed(name: str, output: Output | None = None) -> App:
@@ -116,6 +130,9 @@ stream_join_left = _streamed("join_left")
 stream_transform = _streamed("transform")
 stream_pandas_event = replace(
     SHORT["window"].app, name="pandas_event", build=_pandas_event, outputs={"out": _APPEND}
+)
+stream_transform_ttl = replace(
+    SHORT["window"].app, name="transform_ttl", build=_expiring, outputs={"out": _APPEND}
 )
 stream_within = replace(SHORT["window"].app, name="within", build=_within, outputs={"out": _APPEND})
 stream_window_update = replace(

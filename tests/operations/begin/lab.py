@@ -96,19 +96,19 @@ class Lab:
         )
         return Store.at(settings.store, settings=settings).make().query(name)
 
-    def advance(self, query: Query, version: int) -> After:
-        """Run a query up to a version, and take down what it then has."""
+    def advance(self, query: Query, version: int, clock: tuple[str, ...] = ()) -> After:
+        """Run a query up to a version, and take down what it then has; see `now`."""
         query.run(until=f"version:{version}", final_savepoint=False)
-        return self.now(query)
+        return self.now(query, clock)
 
-    def now(self, query: Query) -> After:
-        """Take down what a query has."""
+    def now(self, query: Query, clock: tuple[str, ...] = ()) -> After:
+        """Take down what a query has, without the columns of state that hold the machine's time."""
         checkpoint = Location.of(query.generation.checkpoint)
         batch = position.read(checkpoint).committed
         assert batch is not None
         offsets = json.loads(checkpoint.get(f"offsets/{batch}").decode().splitlines()[1])
         commit = json.loads(checkpoint.get(f"commits/{batch}").decode().splitlines()[1])
-        state = typed_state.read(self.spark.newSession(), Path(str(checkpoint)), batch, ())
+        state = typed_state.read(self.spark.newSession(), Path(str(checkpoint)), batch, clock)
         return After(
             self.rows(query),
             state,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
-from savepoints.checkpoint.state.operators import PROVIDERS
 from savepoints.errors import (
     IncompatibleError,
     LayoutChangedError,
@@ -46,15 +44,6 @@ def lab(spark: SparkSession, tmp_path: Path) -> Lab:
     return Lab.open(spark, tmp_path)
 
 
-@pytest.fixture
-def hdfs(spark: SparkSession) -> Iterator[None]:
-    """Let queries keep their state in Spark's default store."""
-    before = spark.conf.get(PROVIDER_KEY)
-    spark.conf.set(PROVIDER_KEY, PROVIDERS["hdfs"])
-    yield
-    spark.conf.set(PROVIDER_KEY, str(before))
-
-
 def seeded(lab: Lab, program: str, cut: After, rows: dict[str, str]) -> Begun:
     """Begin a query of a program with rows, from the version of the cut on."""
     plan = lab.query("seeded", program).seed(
@@ -76,7 +65,8 @@ def require_same(program: str, cut: After, one: After, other: After) -> None:
         assert one.rows - cut.rows == other.rows
 
 
-def goes_on_exactly(lab: Lab, program: str) -> None:
+def goes_on_exactly(lab: Lab, program: str, *clock: str) -> None:
+    """Compare a seeded query; `clock` are columns of state that hold the machine's time."""
     for version in range(CUT + 1):
         lab.append(version)
     streamed = lab.query("streamed", program)
@@ -89,7 +79,8 @@ def goes_on_exactly(lab: Lab, program: str) -> None:
     assert lab.now(query).state == cut.state
     for version in range(CUT + 1, LAST + 1):
         lab.append(version)
-        require_same(program, cut, lab.advance(streamed, version), lab.advance(query, version))
+        one, other = (lab.advance(each, version, clock) for each in (streamed, query))
+        require_same(program, cut, one, other)
     assert lab.now(query).state != cut.state
 
 
@@ -97,6 +88,31 @@ def goes_on_exactly(lab: Lab, program: str) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_seeded_query_equals_the_streamed_one(lab: Lab, program: str) -> None:
     goes_on_exactly(lab, program)
+
+
+@pytest.mark.nightly
+def test_trap_what_expired_before_the_seed_is_never_evicted(lab: Lab) -> None:
+    """Spark looks only for what expired since the time of the batch before, which is the seed's."""
+    goes_on_exactly(lab, "transform_ttl", "ttlExpirationMs")
+
+
+@pytest.mark.nightly
+def test_trap_a_timer_that_the_watermark_has_passed_never_fires(lab: Lab) -> None:
+    for version in range(CUT + 1):
+        lab.append(version)
+    streamed = lab.query("streamed", "transform")
+    cut = lab.advance(streamed, CUT)
+    rows = lab.given(streamed, "cut")
+    (timers,) = (place for name, place in rows.items() if "imer" in name)
+    table = pq.read_table(timers)
+    at = table.schema.get_field_index("fires_at_ms")
+    passed = pa.array([cut.watermark[1], *table["fires_at_ms"].to_pylist()[1:]], pa.int64())
+    shutil.rmtree(timers)
+    Path(timers).mkdir()
+    pq.write_table(table.set_column(at, "fires_at_ms", passed), f"{timers}/rows.parquet")
+
+    with pytest.raises(SeedRowsError, match=r"1 of \d+ rows fire at or before the watermark"):
+        seeded(lab, "transform", cut, rows)
 
 
 @pytest.mark.nightly
