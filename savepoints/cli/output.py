@@ -214,4 +214,16 @@ def _console(stream: Any) -> Console:  # noqa: ANN401  (any text stream)
     # No emoji: `:smile:` in somebody's data is just that.
     asked = os.environ.get("COLUMNS", "")
     width = int(asked) if asked.isdigit() else None if stream.isatty() else 160
-    return Console(file=stream, width=width, emoji=False)
+    return _Console(file=stream, width=width, emoji=False)
+
+
+class _Console(Console):
+    """A console that goes on silently when nobody reads it any more.
+
+    Rich ends the process then, which would interrupt a verb between two of its steps.
+    """
+
+    def on_broken_pipe(self) -> None:
+        """Print no more, also when Python flushes the stream at its end."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())

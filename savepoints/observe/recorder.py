@@ -105,7 +105,8 @@ def recording(
     with log_context.about(query=query, savepoint=savepoint, operation=operation_id):
         try:
             yield recorded
-        except Exception as error:
+        except BaseException as error:
+            # Also a closed terminal or Ctrl-C: what was interrupted was not done.
             recorded.note(
                 # Nothing was done because another process does it.
                 result="skipped" if isinstance(error, LockedError) else "failed",

@@ -40,10 +40,11 @@ def test_what_is_done_is_recorded_with_its_parameters(local_store: Store) -> Non
         (UsageError("no such thing", hint="see list"), "failed"),
         (LockedError("it runs"), "skipped"),
         (ValueError("no number"), "failed"),
+        (KeyboardInterrupt("Ctrl-C"), "failed"),
     ],
 )
 def test_a_failure_is_recorded_and_raised(
-    local_store: Store, error: Exception, result: str
+    local_store: Store, error: BaseException, result: str
 ) -> None:
     with pytest.raises(type(error)), recording(local_store, "create", query="clicks"):
         raise error
