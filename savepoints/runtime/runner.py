@@ -117,7 +117,10 @@ class _RunningBatch:
         self._told = now
         progress: Any = query.lastProgress
         last = None if progress is None else int(progress["batchId"])
-        if last != self._last or not query.status["isTriggerActive"]:
+        status = query.status
+        # A trigger is also active while it asks the sources whether there is anything.
+        runs = status["isTriggerActive"] and status["isDataAvailable"]
+        if last != self._last or not runs:
             self._last, self._begun = last, now
             return
         self._progress(f"the current batch has been running for {now - self._begun:.0f} s")

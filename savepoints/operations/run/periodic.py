@@ -36,7 +36,7 @@ from savepoints.texts import count_text
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attempt(Result):
     """What came of a periodic savepoint.
 
@@ -52,6 +52,11 @@ class Attempt(Result):
     savepoint: Savepoint | None = None
     error: SavepointsError | None = None
     reason: str = ""
+
+    def __repr__(self) -> str:
+        """Return one line: a savepoint has a page of fields."""
+        what = self.savepoint.id if self.savepoint else self.error or self.reason
+        return f"<{self.result}: {what}>"
 
 
 def take(

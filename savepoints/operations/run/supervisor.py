@@ -21,6 +21,7 @@ from savepoints.errors import (
     CheckpointDamagedError,
     LockedError,
     QueryRunningError,
+    SavepointsError,
     UnfinishedOperationError,
 )
 from savepoints.model import Savepoint, rfc3339
@@ -254,7 +255,7 @@ class Supervisor:
                     except (LockedError, QueryRunningError, UnfinishedOperationError) as error:
                         # A run that begins at this moment sees the paused lease and gives up.
                         if error.message != said:
-                            self.progress(f"waiting to resume: {error.message}")
+                            self.progress(f"waiting to resume: {_waited_for(error)}")
                             said = error.message
                     else:
                         self._release_paused_lease()
@@ -300,3 +301,10 @@ class Supervisor:
         taken, self._paused_lease = self._paused_lease, None
         if taken is not None:
             taken.close()
+
+
+def _waited_for(error: SavepointsError) -> str:
+    """Say what keeps a run from going on: an operation mostly is just about to end."""
+    if not isinstance(error, UnfinishedOperationError):
+        return error.message
+    return f"{error.details['operation']} is not finished yet; if its command ended, {error.hint}"

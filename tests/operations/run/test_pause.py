@@ -331,7 +331,7 @@ def test_a_resumed_run_waits_for_an_operation_that_was_killed_to_be_finished(
             )  # fmt: skip
             log = Journal.begin(store.root, operation)
             resume(store, QUERY)
-        wait_until(lambda: "was interrupted" in run.said[-1], "it says why it waits")
+        wait_until(lambda: "is not finished yet" in run.said[-1], "it says why it waits")
         assert run.lives == [1]
         with lease.hold(store.root, QUERY, "promote"):
             log.finish()

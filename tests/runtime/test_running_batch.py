@@ -1,0 +1,59 @@
+"""What a run says of a batch that takes long."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from savepoints.runtime import runner
+from tests.spark_session import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.nightly, pytest.mark.spark]
+
+
+def test_trap_a_query_without_input_seems_to_run_a_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's trigger is active while it asks the sources, which it does all the time."""
+    monkeypatch.setattr(runner, "LONG_SECONDS", 0.0)
+    (tmp_path / "in").mkdir()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def write(_batch: Any, _number: int) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    rows = spark.readStream.schema("value STRING").text(str(tmp_path / "in"))
+    query = rows.writeStream.option("checkpointLocation", str(tmp_path / "c")).foreachBatch(write)
+    started = query.start()
+    said: list[str] = []
+    told = runner._RunningBatch(said.append)
+    try:
+        for _ in range(300):
+            told.look(started)
+        assert said == []
+
+        (tmp_path / "in" / "1.txt").write_text("one\n")
+        assert begun.wait(60)
+
+        def tells() -> bool:
+            told.look(started)
+            return bool(said)
+
+        wait_until(tells, "the run says that a batch runs")
+        go_on.set()
+        wait_until(lambda: not started.status["isDataAvailable"], "the batch has ended")
+        told.look(started)
+        said.clear()
+        for _ in range(300):
+            told.look(started)
+        assert said == []
+    finally:
+        go_on.set()
+        started.stop()
