@@ -348,7 +348,7 @@ rows_shown = click.option(
     type=click.IntRange(min=0),
     default=10,
     metavar="ROWS",
-    help="How many changed, missing and extra rows of each output to show.",
+    help="How many changed, missing and extra rows of each output to show; 10 by default.",
 )
 tables_written = click.option(
     "--table",

@@ -32,9 +32,10 @@ class Service:
         self.process: subprocess.Popen[str] | None = None
         (directory / "clicks").mkdir()
 
-    def start(self, ending: str = "attached.stop()") -> subprocess.Popen[str]:
+    def start(self, ending: str = "attached.stop()", every: str = "10m") -> subprocess.Popen[str]:
         """Start it, and wait until a first batch is committed."""
         program, service, *_ = blocks("your-driver.md", "python")
+        program = program.replace('every="10m"', f'every="{every}"')
         begin, _, _ = program.partition("query.processAllAvailable()")
         text = begin + service.replace("attached.stop()", ending)
         (self.directory / "service.py").write_text(text)
@@ -75,6 +76,21 @@ def test_a_service_saves_its_last_batch_when_python_alone_is_told(service: Servi
     assert [one.uri for one in taken.outputs] == [str(service.directory / "counts")]
     rows = DeltaTable(str(service.directory / "counts")).to_pyarrow_table().to_pylist()
     assert {one["user"]: one["count"] for one in rows} == {"ada": 1, "bob": 1}
+
+
+def test_a_service_is_saved_by_name_from_a_shell_while_it_runs(service: Service) -> None:
+    process = service.start(every="1s")
+    store = Store.open(service.environment["SAVEPOINTS_STORE"])
+    wait_until(lambda: bool(store.catalog.all()), "a first savepoint is taken")
+
+    words = ["savepoints", "create", "clicks", "--tag", "before-release"]
+    savepoints(words, service.directory, **service.environment)
+
+    (taken,) = (one for one in store.catalog.all() if one.tags)
+    assert (taken.tags, taken.cut.batch_id) == (("before-release",), 0)
+    assert [one.uri for one in taken.outputs] == [str(service.directory / "counts")]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(120) == 0, service.said
 
 
 def test_trap_a_signal_to_the_whole_group_ends_the_jvm_before_the_last_savepoint(

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from deltalake import DeltaTable
 
+from savepoints.handle import Store
 from savepoints.local import LocalWorld
 from savepoints.local.jars import resolve_jars
 from tests.e2e.marks import NIGHTLY
@@ -114,7 +115,7 @@ def test_the_driver_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> No
 
 def test_the_merge_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> None:
     """Its bug counts each click of one user twice."""
-    program = blocks("your-driver.md", "python")[2]
+    program = blocks("your-driver.md", "python")[3]
     buggy = program.replace(
         'clicks.groupBy("user")\n    .count()',
         "clicks.selectExpr(\"explode(array_repeat(user, if(user = 'bob', 2, 1))) as user\")\n"
@@ -151,8 +152,27 @@ def test_the_merge_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> Non
     assert table() == Counter(users)
 
 
+def test_the_scheduled_job_of_the_page_saves_what_it_read_and_nothing_twice(
+    tmp_path: Path,
+) -> None:
+    program, _, job, *_ = blocks("your-driver.md", "python")
+    begin, _, _ = program.partition("query.processAllAvailable()")
+    once = begin.replace(
+        '.outputMode("complete")', '.outputMode("complete").trigger(availableNow=True)'
+    )
+    assert once != begin
+    (tmp_path / "job.py").write_text(once + job)
+    (tmp_path / "clicks").mkdir()
+    store = Store.at(str(tmp_path / "savepoints")).make()
+    for number, batches in ((1, [0]), (2, [1, 0]), (None, [1, 0])):
+        if number:
+            write_clicks(tmp_path, number, ("ada", "bob"))
+        run([sys.executable, "job.py", str(tmp_path)], tmp_path, **driver_environment(tmp_path))
+        assert [one.cut.batch_id for one in store.catalog.all()] == batches
+
+
 def test_the_second_version_of_the_page_goes_on_beside_the_first(tmp_path: Path) -> None:
-    program, _, _, restoring, comparing = blocks("your-driver.md", "python")
+    program, _, _, _, restoring, comparing = blocks("your-driver.md", "python")
     (tmp_path / "clicks.py").write_text(program)
     known = program[program.index("known =") : program.index("clicks = ")]
     second = program.replace(known, "checkpoint = sys.argv[2]\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from textwrap import shorten
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -23,8 +24,9 @@ _COLUMNS = (
 _LABELS = ("tags", "pinned", "description")
 # Left out on a narrow screen; `show` has everything. The id says when it was taken.
 _OPTIONAL = (
-    "took", "copied", "gen", "committed", "pinned", "kind", "rows", "description", "tags",
+    "took", "copied", "committed", "pinned", "rows", "kind", "gen", "description", "tags",
 )  # fmt: skip
+_DESCRIBED = 40
 
 
 @click.command("list")
@@ -117,7 +119,7 @@ def command(
                 *((checked[one.id].restorable,) if check_sources else ()),
                 ", ".join(one.tags),
                 "yes" if one.pinned else "",
-                one.description,
+                shorten(one.description, _DESCRIBED, placeholder="…"),
             )
             for one in found
         ),

@@ -10,7 +10,7 @@ import click
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, moment, mutating, pausing_the_run
-from savepoints.config.duration import duration_text
+from savepoints.cli.render.pause_text import pause_pair
 from savepoints.errors import UsageError
 from savepoints.texts import count_text
 
@@ -234,15 +234,13 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
             ("query", done.query),
             ("nothing to do", f"{count_text(done.known, 'event')}, {why}{rest}"),
         ]
-    seconds = done.pause_seconds
-    pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
     return [
         ("query", f"{done.query}, now generation {done.generation}"),
         ("merged", counted),
         *_replay(done),
         *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),
         ("safety savepoint", done.safety_id or "none"),
-        ("paused for", pause),
+        pause_pair(done.pause_seconds),
         ("took", f"{done.seconds:.1f} s"),
         ("undo", f"savepoints merge {done.query} --undo"),
     ]

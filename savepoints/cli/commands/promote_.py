@@ -10,7 +10,7 @@ import click
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, mutating, pausing_the_run
-from savepoints.config.duration import duration_text
+from savepoints.cli.render.pause_text import pause_pair
 from savepoints.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,8 +94,6 @@ def _stopped(done: Promoted) -> str:
 
 
 def _pairs(done: Promoted) -> list[tuple[str, object]]:
-    seconds = done.pause_seconds
-    pause = "not running" if seconds is None else duration_text(timedelta(seconds=round(seconds)))
     return [
         ("query", f"{done.query}, now generation {done.generation}, from {done.fork}"),
         ("program", done.application),
@@ -103,7 +101,7 @@ def _pairs(done: Promoted) -> list[tuple[str, object]]:
         *((f"check {one.name}", one.found) for one in done.checks),
         *((f"output {name}", uri) for name, uri in done.outputs.items()),
         ("safety savepoint", done.safety_id or "none"),
-        ("paused for", pause),
+        pause_pair(done.pause_seconds),
         ("took", f"{done.seconds:.1f} s"),
         ("undo", f"{_stopped(done)}savepoints promote {done.query} --undo"),
         ("next", f"{done.query} keeps running" if done.resumed else f"savepoints run {done.query}"),

@@ -65,8 +65,8 @@ class _Rewriting(TypedDict):
 @click.option(
     "--new-query-id",
     is_flag=True,
-    help="Give the query a new Spark query id, so that its tables do not drop batches they have "
-    "already seen; rows may be written twice.",
+    help="Make the checkpoint one of a second query, which writes to a table of its own. In the "
+    "table of the first one it would write rows twice.",
 )
 @restoring
 @mutating

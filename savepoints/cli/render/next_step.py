@@ -6,9 +6,12 @@ from savepoints.cli.options import Invocation
 
 
 def next_step(call: Invocation, query: str) -> str:
-    """Return the command that starts a query, or how to start its own driver."""
+    """Return the command with which a query goes on, or how to start its own driver."""
     from savepoints.store import bindings
+    from savepoints.store.locks import lease
 
+    if lease.paused_holder(call.store.root, query):
+        return f"savepoints resume {query}"
     if query in bindings.complete(call.store).queries:
         return f"savepoints run {query}"
     checkpoint = call.store.generations.current(query).checkpoint

@@ -64,5 +64,5 @@ def step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) ->
     """Return the first step of a plan, if there is a present to save."""
     if safety_id is None:
         return []
-    what = f"take the safety savepoint {safety_id} of batch {from_batch} in {from_checkpoint}"
+    what = f"take a safety savepoint of batch {from_batch} in {from_checkpoint}"
     return [Step("safety_savepoint", what)]

@@ -237,15 +237,14 @@ def make_plan(
     restore_checks.require_present(store, savepoint, (*copied, *_read_for_rows(stored, form)))
     target = Location.of(to)
     native.refuse_taken(target, mark)
+    own_id = "" if query_id is None else f" of a query of its own, {query_id},"
     return RestorePlan(
         verb="restore",
         query=savepoint.query,
         steps=(
             Step("files", f"copy {count_text(len(copied), 'file')} to {target}"),
             *steps,
-            Step(
-                "metadata", "write the file metadata, which turns the directory into a checkpoint"
-            ),
+            Step("metadata", f"write the file metadata{own_id}, which makes this a checkpoint"),
         ),
         warnings=(*change.notes, *warnings),
         savepoint_id=savepoint.id,

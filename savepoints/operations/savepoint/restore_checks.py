@@ -98,8 +98,8 @@ def refuse_seen(savepoint: Savepoint) -> None:
                 f"the restored query would continue with batch {batch + 1}, and Delta would "
                 f"silently drop all batches up to {newest}",
                 hint=f"rewind the table as well: savepoints rollback {savepoint.id}; or use "
-                "--outputs none if the program writes to other tables, or --new-query-id to "
-                "write these batches again next to their existing rows",
+                "--outputs none if the program writes to other tables, or --new-query-id for a "
+                "second query with a table of its own",
                 uri=one.uri,
                 output=one.name,
             )

@@ -194,7 +194,7 @@ def test_a_broker_that_does_not_answer_makes_it_unknown_and_never_an_error(
 
     assert found.restorable == "unknown"
     assert "Kafka at localhost:1 is not responding" in found.reason
-    assert both[one.id].reason == found.reason
+    assert "Kafka at localhost:1 is not responding" in both[one.id].reason
     assert both[other.id].reason.startswith("the savepoint has no Kafka offsets, and other")
     unset = availability.check_savepoint(one, KafkaSettings())
     assert (unset.restorable, "no broker is configured" in unset.reason) == ("unknown", True)
