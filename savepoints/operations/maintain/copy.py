@@ -114,7 +114,7 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
             f"copy {count_text(len(stored.files) - len(present), 'file')} ({bytes_text(missing)})"
             f" to {target.root}",
         ),
-        Step("manifest", "write the labels and the manifest"),
+        Step("manifest", "write the savepoint's labels and manifest"),
         Step("catalog", "add the savepoint to the catalog of that store"),
     )
     return CopyPlan(

@@ -123,7 +123,7 @@ def plan(
         steps=(
             Step("files", f"copy the metadata files of {savepoint.id} to a new savepoint {new}"),
             Step("rows", f"copy the state, and {what} of {counted.rows} rows of {family}"),
-            Step("manifest", "write the manifest"),
+            Step("manifest", "write the savepoint's manifest"),
             Step("catalog", "add the new savepoint to the catalog"),
         ),
         warnings=_warnings(savepoint, change, counted),

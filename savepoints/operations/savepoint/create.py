@@ -281,7 +281,7 @@ def _steps(
     if "canonical" in forms:
         steps.append(Step("exported", "write the state rows as a Delta table"))
     steps += [
-        Step("manifest", "write the manifest"),
+        Step("manifest", "write the savepoint's manifest"),
         Step("catalog", "add the savepoint to the catalog"),
     ]
     if group is not None:

@@ -68,7 +68,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
         if done
         else (
             Step("exported", "write the state rows as a Delta table"),
-            Step("manifest", "replace the manifest"),
+            Step("manifest", "replace the savepoint's manifest"),
             Step("catalog", "record the canonical form in the catalog"),
         ),
         warnings=tuple(
