@@ -194,7 +194,7 @@ class Query:
         >>> plan = clicks.rollback("latest~1", to=target)
         >>> print(plan)
         rollback clicks:
-          1. take the safety savepoint ... of batch 3 in ...
+          1. take a safety savepoint of batch 3 in ...
         >>> plan.execute().batch_id
         1
     """
