@@ -21,9 +21,9 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import OutputVersion
-from savepoints.outputs.correct import commit, replace_all
+from savepoints.outputs.correct import commit, desired_rows
 from savepoints.outputs.correct.commit import Mark
-from savepoints.outputs.correct.entity_rows import EntityRows
+from savepoints.outputs.correct.entity_rows import EntityRows, read_own_rows
 from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
@@ -31,6 +31,8 @@ from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
+from savepoints.spark.session import session_like
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -144,15 +146,7 @@ def execute(
     app_id, batch_id = correction.app_id, correction.batch_id
     mark = Mark(correction.merge_id, output.name, app_id, batch_id, 0, 0, 0)
     if correction.entity is None or entities is None:
-        replace_all.write(
-            spark,
-            correction.live,
-            replayed,
-            mark,
-            mode=correction.mode,
-            key=correction.key,
-            selection=correction.selection,
-        )
+        _replace_all(spark, correction, replayed, mark)
         return _done(output.uri, correction)
     rows = _rows(spark, correction, entities, replayed)
     found = rows.differing(entities, replayed)
@@ -169,6 +163,32 @@ def execute(
     finally:
         found.frame.unpersist()
     return _done(output.uri, correction)
+
+
+def _replace_all(
+    spark: SparkSession, correction: Correction, replayed: DataFrame, mark: Mark
+) -> None:
+    """Replace all rows of the query by those of a replay, in one commit; see `execute`.
+
+    Raises:
+        IncompatibleError: If the replayed rows are no rows of the table, or two have one key in one
+            slice.
+    """
+    live, mode, uri = correction.live, correction.mode, correction.live.output.uri
+    own = session_like(spark)
+    table = read_own_rows(own, live, live.newest)
+    rows = desired_rows.written(replayed, table, uri, mode, correction.selection)
+    if mode == "upsert":
+        desired_rows.refuse_several(rows, correction.key, uri)
+    nothing = table.limit(0)
+    # Of the session that has the transaction, whatever the replayed rows are of.
+    wanted = nothing.unionByName(desired_rows.content(nothing, rows, mode, correction.key))
+    counted = replace(mark, rows_removed=table.count(), rows_added=wanted.count())
+    commit.mark_session(own, counted)
+    writer = wanted.write.format("delta").mode("overwrite")
+    if live.own_rows is not None:
+        writer = writer.option("replaceWhere", live.own_rows)
+    writer.save(Uri.parse(uri).hadoop)
 
 
 def differing(
