@@ -11,7 +11,7 @@ import functools
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -514,6 +514,13 @@ def lowest_offsets(positions: Iterable[str | None]) -> KafkaOffsets:
             for part, offset in parts.items():
                 known[part] = min(offset, known.get(part, offset))
     return found
+
+
+def by_partition(found: Mapping[str, Mapping[int, _T]]) -> Iterator[tuple[str, int, _T]]:
+    """Yield topic, partition and what there is of it, such as an offset, in their order."""
+    for topic, parts in sorted(found.items()):
+        for part in sorted(parts):
+            yield topic, part, parts[part]
 
 
 def kafka_position(offsets: KafkaOffsets) -> str:

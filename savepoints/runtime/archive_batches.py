@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.errors import NotAlignedError
-from savepoints.model import KafkaOffsets, kafka_offsets, lowest_offsets
+from savepoints.model import KafkaOffsets, by_partition, kafka_offsets, lowest_offsets
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.archive import archive
 from savepoints.sources.archive.progress import ArchiveProgress
@@ -149,8 +149,9 @@ class ArchivedInputs:
         """Say whether a query has no need of archives, which are not looked at for that."""
         return not self.pending(position) and all(
             position.get(topic, {}).get(part, 0) >= one.earliest
-            for topic, parts in availability.ranges(self.inputs.topics, self.inputs.kafka).items()
-            for part, one in parts.items()
+            for topic, part, one in by_partition(
+                availability.ranges(self.inputs.topics, self.inputs.kafka)
+            )
         )
 
     def _rows(

@@ -13,7 +13,7 @@ from dataclasses import replace
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.io import Location
-from savepoints.model import kafka_offsets
+from savepoints.model import by_partition, kafka_offsets
 from savepoints.plan import Progress, silent
 from savepoints.runtime import bounded
 from savepoints.runtime.archive_batches import ArchivedInputs
@@ -59,8 +59,7 @@ def _first(archived: ArchivedInputs, now: CheckpointPosition) -> KafkaEnd | None
         return None
     # A batch that was begun is finished as it is, also where it goes beyond the archive.
     for position in now.begun_positions:
-        for topic, parts in (kafka_offsets(position) or {}).items():
-            for part, offset in parts.items():
-                known = ends.setdefault(topic, {})
-                known[part] = max(offset, known.get(part, offset))
+        for topic, part, offset in by_partition(kafka_offsets(position) or {}):
+            known = ends.setdefault(topic, {})
+            known[part] = max(offset, known.get(part, offset))
     return KafkaEnd(ends, ranges)

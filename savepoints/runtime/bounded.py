@@ -26,7 +26,7 @@ from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_offsets, kafka_position
+from savepoints.model import KafkaOffsets, by_partition, kafka_offsets, kafka_position
 from savepoints.plan import Progress, silent
 from savepoints.runtime import planned_offsets
 from savepoints.runtime.runner import Ended, Ran, Runner
@@ -313,20 +313,19 @@ def _require_not_passed(now: CheckpointPosition, begin: KafkaOffsets, ends: Kafk
     if count(begin, ends) == 0:
         return
     for position in now.positions:
-        for topic, parts in _offsets(position).items():
-            for part, offset in parts.items():
-                behind, end = begin[topic][part], ends[topic][part]
-                if offset > end:
-                    raise UsageError(
-                        f"two sources of the query read topic {topic} partition {part}, one "
-                        f"from offset {behind} and one from {offset}, so they cannot both end "
-                        f"at {end}",
-                        hint=f"choose an end at offset {offset} or later",
-                        topic=topic,
-                        partition=part,
-                        wanted=end,
-                        offsets=[behind, offset],
-                    )
+        for topic, part, offset in by_partition(_offsets(position)):
+            behind, end = begin[topic][part], ends[topic][part]
+            if offset > end:
+                raise UsageError(
+                    f"two sources of the query read topic {topic} partition {part}, one "
+                    f"from offset {behind} and one from {offset}, so they cannot both end "
+                    f"at {end}",
+                    hint=f"choose an end at offset {offset} or later",
+                    topic=topic,
+                    partition=part,
+                    wanted=end,
+                    offsets=[behind, offset],
+                )
 
 
 def is_within(positions: Sequence[str | None], ends: KafkaOffsets) -> bool:
@@ -334,8 +333,7 @@ def is_within(positions: Sequence[str | None], ends: KafkaOffsets) -> bool:
     return all(
         offset <= ends.get(topic, {}).get(part, -1)
         for position in positions
-        for topic, parts in _offsets(position).items()
-        for part, offset in parts.items()
+        for topic, part, offset in by_partition(_offsets(position))
     )
 
 

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import UsageError
-from savepoints.model import KafkaOffsets, kafka_offsets, parse_rfc3339, rfc3339, utc_now
+from savepoints.model import (
+    KafkaOffsets,
+    by_partition,
+    kafka_offsets,
+    parse_rfc3339,
+    rfc3339,
+    utc_now,
+)
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets
 from savepoints.sources.kafka.offsets import merge, parse_offsets
@@ -88,8 +95,7 @@ def _complete(found: KafkaOffsets, where: str, ranges: Ranges) -> KafkaOffsets:
     """Refuse offsets that leave out a partition, or name topics that are not read."""
     missing = [
         f"{topic} partition {part} (Kafka has {one.earliest} to {one.end})"
-        for topic, parts in ranges.items()
-        for part, one in parts.items()
+        for topic, part, one in by_partition(ranges)
         if part not in found.get(topic, {})
     ]
     if missing:

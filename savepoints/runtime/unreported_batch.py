@@ -9,7 +9,7 @@ missing but Spark's report; the next start goes on as if nothing had happened.
 from __future__ import annotations
 
 from savepoints.checkpoint.position import CheckpointPosition
-from savepoints.model import KafkaOffsets, kafka_offsets
+from savepoints.model import KafkaOffsets, by_partition, kafka_offsets
 
 
 def is_one(before: CheckpointPosition, now: CheckpointPosition) -> bool:
@@ -36,7 +36,5 @@ def _offsets(position: str | None) -> KafkaOffsets:
 
 def _between(begin: KafkaOffsets, end: KafkaOffsets) -> int:
     return sum(
-        offset - begin.get(topic, {}).get(part, 0)
-        for topic, parts in end.items()
-        for part, offset in parts.items()
+        offset - begin.get(topic, {}).get(part, 0) for topic, part, offset in by_partition(end)
     )

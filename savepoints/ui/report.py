@@ -14,7 +14,7 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from savepoints.model import utc_now
+from savepoints.model import by_partition, utc_now
 from savepoints.operations.fork.verdict import Comparison, MetricDifference, QueryPair, Variant
 from savepoints.spark.multiset import RowDifference
 from savepoints.state.typed.compare import RowChange
@@ -129,11 +129,7 @@ def render(comparison: Comparison, now: datetime, again: str) -> str:
             for name in comparison.variants[0].metrics
         ],
         costs=list(_cost_charts(comparison.variants)),
-        offsets=[
-            (topic, part, offset)
-            for topic, parts in sorted(comparison.offsets.items())
-            for part, offset in sorted(parts.items())
-        ],
+        offsets=[(topic, part, offset) for topic, part, offset in by_partition(comparison.offsets)],
         column_chart=_column_chart,
         lines=lines,
         state_lines=_state_lines,

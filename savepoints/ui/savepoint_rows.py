@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from savepoints.model import OperatorState, OutputVersion, Savepoint, lowest_offsets
+from savepoints.model import OperatorState, OutputVersion, Savepoint, by_partition, lowest_offsets
 from savepoints.operations.inspect import diff
 from savepoints.operations.inspect.availability import Availability
 from savepoints.store.tables import living_line
@@ -138,9 +138,8 @@ def _facts(one: Savepoint, availability: Availability | None) -> Iterator[tuple[
 
 
 def _offsets(one: Savepoint) -> Iterator[tuple[str, str, str]]:
-    for topic, parts in sorted(lowest_offsets(one.cut.offsets).items()):
-        for partition, offset in sorted(parts.items()):
-            yield topic, str(partition), str(offset)
+    for topic, partition, offset in by_partition(lowest_offsets(one.cut.offsets)):
+        yield topic, str(partition), str(offset)
     if not lowest_offsets(one.cut.offsets):
         for number, position in enumerate(one.cut.offsets):
             yield f"source {number}", "-", position or "not started"

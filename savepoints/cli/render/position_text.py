@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from savepoints.checkpoint.logs import table_position
 from savepoints.cli.output import Terminal
-from savepoints.model import kafka_offsets
+from savepoints.model import by_partition, kafka_offsets
 
 # Enough to tell tables apart.
 _OF_ID = 8
@@ -31,8 +31,7 @@ def show(output: Terminal, positions: tuple[str | None, ...]) -> None:
     rows = [
         (source, topic, partition, offset)
         for source, found in topics
-        for topic, parts in (found or {}).items()
-        for partition, offset in sorted(parts.items())
+        for topic, partition, offset in by_partition(found or {})
     ]
     if rows:
         output.table(("source", "topic", "partition", "offset"), rows)

@@ -15,7 +15,14 @@ from typing import Literal, TypeAlias
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
-from savepoints.model import KafkaOffsets, Savepoint, kafka_offsets, lowest_offsets, utc_now
+from savepoints.model import (
+    KafkaOffsets,
+    Savepoint,
+    by_partition,
+    kafka_offsets,
+    lowest_offsets,
+    utc_now,
+)
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import record_retention
 from savepoints.sources.kafka import topics as kafka_topics
@@ -143,8 +150,7 @@ def _judged(savepoint: Savepoint, topics: Mapping[str, Topic], now: datetime) ->
     position = lowest_offsets(savepoint.cut.offsets)
     partitions = tuple(
         _partition(savepoint, topic, part, offset, topics)
-        for topic, parts in sorted(position.items())
-        for part, offset in sorted(parts.items())
+        for topic, part, offset in by_partition(position)
     )
     newer = tuple(
         PartitionAvailability(topic, part, None, one.earliest, one.end, "yes")

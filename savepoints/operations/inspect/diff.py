@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from savepoints import notebook
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import OperatorState, Savepoint, kafka_offsets
+from savepoints.model import OperatorState, Savepoint, by_partition, kafka_offsets
 from savepoints.operations.inspect import read_state
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
@@ -313,8 +313,7 @@ def _positions(savepoint: Savepoint) -> dict[tuple[int, str | None, int | None],
         else:
             found |= {
                 (source, topic, partition): offset
-                for topic, parts in topics.items()
-                for partition, offset in parts.items()
+                for topic, partition, offset in by_partition(topics)
             }
     return found
 

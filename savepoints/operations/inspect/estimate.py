@@ -13,7 +13,7 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs import offset_log
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets, utc_now
+from savepoints.model import KafkaOffsets, by_partition, kafka_position, lowest_offsets, utc_now
 from savepoints.operations.inspect import catch_up, throughput
 from savepoints.operations.inspect.catch_up import CatchesUp, InputRate
 from savepoints.operations.inspect.throughput import Throughput
@@ -114,8 +114,7 @@ def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> 
     counted = arrival_rates.arrivals(topics, settings.kafka, now)
     places = {
         (topic, part): offset
-        for topic, parts in complete.items()
-        for part, offset in parts.items()
+        for topic, part, offset in by_partition(complete)
         if offset < ends[topic][part]
     }
     # Only what Kafka still has can be looked at, and only that it may remove.

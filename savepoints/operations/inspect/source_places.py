@@ -13,7 +13,7 @@ from savepoints.checkpoint.logs import source_kind, table_position
 from savepoints.checkpoint.logs.source_kind import SourceKind
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
-from savepoints.model import kafka_offsets, lowest_offsets
+from savepoints.model import by_partition, kafka_offsets, lowest_offsets
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range, Ranges
@@ -103,9 +103,7 @@ def _source(number: int, position: str | None, ranges: Ranges, problem: str) -> 
         return SourcePlace(number, kind, position, table.table_id if table else None)
     if problem:
         partitions = [
-            PartitionPlace(topic, part, offset)
-            for topic, parts in offsets.items()
-            for part, offset in parts.items()
+            PartitionPlace(topic, part, offset) for topic, part, offset in by_partition(offsets)
         ]
     else:
         partitions = [

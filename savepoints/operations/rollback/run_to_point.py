@@ -9,7 +9,7 @@ from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Savepoint, kafka_offsets
+from savepoints.model import Savepoint, by_partition, kafka_offsets
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime import compatibility, table_ends
@@ -141,6 +141,5 @@ def is_beyond(now: CheckpointPosition, ends: str) -> bool:
     wanted = kafka_offsets(ends) or {}
     return any(
         offset > wanted.get(topic, {}).get(partition, -1)
-        for topic, parts in now.offsets.items()
-        for partition, offset in parts.items()
+        for topic, partition, offset in by_partition(now.offsets)
     )

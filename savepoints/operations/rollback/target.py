@@ -28,6 +28,7 @@ from savepoints.model import (
     KafkaOffsets,
     OutputVersion,
     Savepoint,
+    by_partition,
     kafka_offsets,
     kafka_position,
     new_id,
@@ -340,9 +341,7 @@ def _committed_to_tables(
 def _is_before(read: KafkaOffsets, there: KafkaOffsets) -> bool:
     """Say whether nothing was read that lies at or beyond a position."""
     return read.keys() == there.keys() and all(
-        offset <= there[topic].get(partition, -1)
-        for topic, parts in read.items()
-        for partition, offset in parts.items()
+        offset <= there[topic].get(partition, -1) for topic, partition, offset in by_partition(read)
     )
 
 

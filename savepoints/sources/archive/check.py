@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets
+from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.archive import progress, table
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.events import offset_ranges
@@ -76,24 +76,23 @@ def check(spark: SparkSession, uri: str, settings: KafkaSettings) -> ArchiveChec
     compared = _by_place(differences.groupBy(*_PLACE).agg(*_sums()))
     own = _by_place(_counted(found, begin))
     partitions = []
-    for topic, parts in sorted(known.end.items()):
-        for part, stop in sorted(parts.items()):
-            rows = own.get((topic, part), {"rows": 0, "doubled": 0, "before": 0})
-            first = known.begin[topic][part]
-            split = begin.get(topic, {}).get(part, stop)
-            partitions.append(
-                PartitionCheck(
-                    topic,
-                    part,
-                    first,
-                    stop,
-                    rows=rows["rows"],
-                    compared_from=split,
-                    **compared.get((topic, part), dict.fromkeys(("compared", *_DIFFERENCES), 0)),
-                    doubled=rows["doubled"],
-                    without_record=split - first - rows["before"],
-                )
+    for topic, part, stop in by_partition(known.end):
+        rows = own.get((topic, part), {"rows": 0, "doubled": 0, "before": 0})
+        first = known.begin[topic][part]
+        split = begin.get(topic, {}).get(part, stop)
+        partitions.append(
+            PartitionCheck(
+                topic,
+                part,
+                first,
+                stop,
+                rows=rows["rows"],
+                compared_from=split,
+                **compared.get((topic, part), dict.fromkeys(("compared", *_DIFFERENCES), 0)),
+                doubled=rows["doubled"],
+                without_record=split - first - rows["before"],
             )
+        )
     problems = _problems(known, partitions, looked)
     if any(one.missing or one.extra or one.different for one in partitions):
         problems += _samples(differences)
@@ -104,14 +103,13 @@ def _overlap(known: ArchiveProgress, looked: dict[str, Topic]) -> tuple[KafkaOff
     """Return the range that both the archive and Kafka have."""
     begin: KafkaOffsets = {}
     end: KafkaOffsets = {}
-    for topic, parts in known.end.items():
-        for part, stop in parts.items():
-            has = looked[topic].ranges.get(part) if topic in looked else None
-            start = max(known.begin[topic][part], has.earliest) if has else stop
-            last = min(stop, has.end) if has else stop
-            if start < last:
-                begin.setdefault(topic, {})[part] = start
-                end.setdefault(topic, {})[part] = last
+    for topic, part, stop in by_partition(known.end):
+        has = looked[topic].ranges.get(part) if topic in looked else None
+        start = max(known.begin[topic][part], has.earliest) if has else stop
+        last = min(stop, has.end) if has else stop
+        if start < last:
+            begin.setdefault(topic, {})[part] = start
+            end.setdefault(topic, {})[part] = last
     return begin, end
 
 
@@ -156,8 +154,7 @@ def _counted(found: DataFrame, begin: KafkaOffsets) -> DataFrame:
 
     starts = [
         (F.col("topic") == topic) & (F.col("partition") == part) & (F.col("offset") >= start)
-        for topic, parts in begin.items()
-        for part, start in parts.items()
+        for topic, part, start in by_partition(begin)
     ]
     once = found.groupBy(*POSITION).agg(F.count("*").alias("n"))
     return once.groupBy(*_PLACE).agg(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import NotAlignedError, SourceDataGoneError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_position
+from savepoints.model import KafkaOffsets, by_partition, kafka_position
 from savepoints.sources.archive import table as archive_table
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ class ArchiveProgress:
         short = [
             f"{topic} partition {part}: wanted up to {offset}, archived up to "
             f"{self.end.get(topic, {}).get(part, 0)}"
-            for topic, parts in sorted(offsets.items())
-            for part, offset in sorted(parts.items())
+            for topic, part, offset in by_partition(offsets)
             if offset > self.end.get(topic, {}).get(part, 0)
         ]
         if short:
@@ -257,12 +256,11 @@ def of_batch(
             hint="let decode keep Kafka's columns topic, partition and offset as they are",
         )
     rows = []
-    for topic, parts in sorted(end.items()):
-        for part, offset in sorted(parts.items()):
-            count, newest = found.get((topic, part), (0, None))
-            first = begin.get(topic, {}).get(part, 0)
-            known = topic_ids.get(topic)
-            rows.append(Arrival(topic, part, first, offset, count, newest, topic_id=known))
+    for topic, part, offset in by_partition(end):
+        count, newest = found.get((topic, part), (0, None))
+        first = begin.get(topic, {}).get(part, 0)
+        known = topic_ids.get(topic)
+        rows.append(Arrival(topic, part, first, offset, count, newest, topic_id=known))
     return rows
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
-from savepoints.model import KafkaOffsets
+from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.archive import archive as archives
 from savepoints.sources.archive import progress
 from savepoints.sources.archive.progress import ArchiveProgress
@@ -40,22 +40,21 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress
     """
     found = Seam({}, {}, {}, {})
     late = []
-    for topic, parts in sorted(until.items()):
-        for part, stop in sorted(parts.items()):
-            start = (since or {}).get(topic, {}).get(part, 0)
-            begin = known.begin.get(topic, {}).get(part) if known else None
-            end = known.end.get(topic, {}).get(part, 0) if known else 0
-            if start >= stop:
-                continue
-            middle = min(max(start, end), stop)
-            if begin is not None and start < begin:
-                late.append(f"{topic} partition {part}: wanted {start}, archived from {begin}")
-            if middle > start:
-                found.archive_from.setdefault(topic, {})[part] = start
-                found.archive_to.setdefault(topic, {})[part] = middle
-            if stop > middle:
-                found.kafka_from.setdefault(topic, {})[part] = middle
-                found.kafka_to.setdefault(topic, {})[part] = stop
+    for topic, part, stop in by_partition(until):
+        start = (since or {}).get(topic, {}).get(part, 0)
+        begin = known.begin.get(topic, {}).get(part) if known else None
+        end = known.end.get(topic, {}).get(part, 0) if known else 0
+        if start >= stop:
+            continue
+        middle = min(max(start, end), stop)
+        if begin is not None and start < begin:
+            late.append(f"{topic} partition {part}: wanted {start}, archived from {begin}")
+        if middle > start:
+            found.archive_from.setdefault(topic, {})[part] = start
+            found.archive_to.setdefault(topic, {})[part] = middle
+        if stop > middle:
+            found.kafka_from.setdefault(topic, {})[part] = middle
+            found.kafka_to.setdefault(topic, {})[part] = stop
     if late and known is not None:
         raise SourceDataGoneError(
             f"the archive {known.uri} begins after the first events that are needed: "

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
-from savepoints.model import KafkaOffsets, kafka_offsets
+from savepoints.model import KafkaOffsets, by_partition, kafka_offsets
 from savepoints.sources.archive import first_at_time
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import live_ranges
@@ -40,8 +40,7 @@ def require_available(
     wanted = [
         (topic, partition, offset)
         for position in positions
-        for topic, parts in (kafka_offsets(position) or {}).items()
-        for partition, offset in sorted(parts.items())
+        for topic, partition, offset in by_partition(kafka_offsets(position) or {})
     ]
     if not wanted:
         return []

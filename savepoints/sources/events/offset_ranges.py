@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from savepoints.model import KafkaOffsets
+from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.events.entity_filter import any_of
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def between(since: KafkaOffsets, until: KafkaOffsets) -> Column:
         & (F.col("partition") == part)
         & (F.col("offset") >= since.get(topic, {}).get(part, 0))
         & (F.col("offset") < offset)
-        for topic, known in sorted(until.items())
-        for part, offset in sorted(known.items())
+        for topic, part, offset in by_partition(until)
     ]
     return any_of(parts)
 
@@ -117,11 +116,7 @@ def _ranges(ends: Sequence[End], first: int) -> list[tuple[str, int, int, int]]:
     found = []
     begins: dict[str, int] = {_LATE: _FIRST}
     for number, one in enumerate(ends, first):
-        stops = {
-            f"{topic}/{part}": offset
-            for topic, parts in one.offsets.items()
-            for part, offset in parts.items()
-        }
+        stops = {f"{topic}/{part}": offset for topic, part, offset in by_partition(one.offsets)}
         clock = one.clock
         stops[_LATE] = _LAST if clock is None else (clock - _EPOCH) // _MICROSECOND + 1
         for place, stop in stops.items():

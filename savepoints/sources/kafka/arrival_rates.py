@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from savepoints.config.duration import duration_text
 from savepoints.config.settings import KafkaSettings
-from savepoints.model import rfc3339
+from savepoints.model import by_partition, rfc3339
 from savepoints.sources.kafka import live_ranges, probe_records
 from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.topics import Topic
@@ -56,7 +56,7 @@ def arrivals(
     for window in WINDOWS:
         ends = live_ranges.ranges(list(topics), settings)
         begin = live_ranges.at_time(ends, now - window, settings)
-        starts = {(topic, part): at for topic, parts in begin.items() for part, at in parts.items()}
+        starts = {(topic, part): at for topic, part, at in by_partition(begin)}
         # Where nothing older is left, records of the window may be gone.
         older = {place for place, one in filled.items() if starts.get(place, 0) > one.earliest}
         whole = {place for place, one in filled.items() if one.earliest == 0} | older

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.model import KafkaOffsets
+from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.kafka import client
 
 if TYPE_CHECKING:
@@ -52,11 +52,7 @@ def commit(
     """
     from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
-    places = [
-        TopicPartition(topic, part, offset)
-        for topic, parts in sorted(offsets.items())
-        for part, offset in sorted(parts.items())
-    ]
+    places = [TopicPartition(topic, part, offset) for topic, part, offset in by_partition(offsets)]
     opened = client.admin(settings)
     asked = opened.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group, places)],

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.model import KafkaOffsets
+from savepoints.model import KafkaOffsets, by_partition
 
 # Kafka's own rule for names of topics.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -132,16 +132,15 @@ def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
     """Return the positions of several sources as one."""
     found: KafkaOffsets = {}
     for position in positions:
-        for topic, parts in position.items():
-            for part, offset in parts.items():
-                if found.setdefault(topic, {}).setdefault(part, offset) != offset:
-                    raise UsageError(
-                        f"two sources read topic {topic} partition {part} but are at different "
-                        f"offsets, {found[topic][part]} and {offset}",
-                        hint="choose a savepoint instead of offsets or a time: savepoints list",
-                        topic=topic,
-                        partition=part,
-                    )
+        for topic, part, offset in by_partition(position):
+            if found.setdefault(topic, {}).setdefault(part, offset) != offset:
+                raise UsageError(
+                    f"two sources read topic {topic} partition {part} but are at different "
+                    f"offsets, {found[topic][part]} and {offset}",
+                    hint="choose a savepoint instead of offsets or a time: savepoints list",
+                    topic=topic,
+                    partition=part,
+                )
     return found
 
 
@@ -263,11 +262,7 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
 
 def group_csv(offsets: KafkaOffsets) -> str:
     """Write offsets as `kafka-consumer-groups --reset-offsets --from-file` reads them."""
-    return "".join(
-        f"{topic},{part},{offset}\n"
-        for topic, parts in sorted(offsets.items())
-        for part, offset in sorted(parts.items())
-    )
+    return "".join(f"{topic},{part},{offset}\n" for topic, part, offset in by_partition(offsets))
 
 
 def _distances(begin: KafkaOffsets, end: KafkaOffsets) -> Iterator[tuple[str, int, int]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
-from savepoints.model import KafkaOffsets, kafka_position
+from savepoints.model import KafkaOffsets, by_partition, kafka_position
 from savepoints.sources.events.events import RAW, RAW_SCHEMA
 from savepoints.sources.kafka import live_ranges
 from savepoints.sources.kafka.spark_options import reader_options
@@ -36,14 +36,11 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
     """Check that Kafka has the records between two positions; Spark fails later and says less."""
     has = live_ranges.ranges(sorted(end), settings) if end else {}
     gone = []
-    for topic, parts in sorted(end.items()):
-        for part, stop in sorted(parts.items()):
-            start, one = begin[topic][part], has[topic].get(part)
-            if one is None or start < one.earliest or stop > one.end:
-                found = f"{one.earliest} to {one.end}" if one else "nothing"
-                gone.append(
-                    f"{topic} partition {part}: wanted {start} to {stop}, available {found}"
-                )
+    for topic, part, stop in by_partition(end):
+        start, one = begin[topic][part], has[topic].get(part)
+        if one is None or start < one.earliest or stop > one.end:
+            found = f"{one.earliest} to {one.end}" if one else "nothing"
+            gone.append(f"{topic} partition {part}: wanted {start} to {stop}, available {found}")
     if gone:
         raise SourceDataGoneError(
             f"neither the archive nor Kafka has all records that are needed: {'; '.join(gone)}",

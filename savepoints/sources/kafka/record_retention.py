@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from savepoints.config.settings import KafkaSettings
-from savepoints.model import KafkaOffsets, rfc3339
+from savepoints.model import KafkaOffsets, by_partition, rfc3339
 from savepoints.sources.kafka import arrival_rates, probe_records
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts
 from savepoints.sources.kafka.offsets import Range, Ranges
@@ -63,9 +63,7 @@ def until(
     Args:
         seconds: How long to wait for the first records; what was not read by then is not known.
     """
-    places = {
-        (topic, part): offset for topic, parts in position.items() for part, offset in parts.items()
-    }
+    places = {(topic, part): offset for topic, part, offset in by_partition(position)}
     ranges = {(topic, part): topics[topic].ranges[part] for topic, part in places}
     waiting = {place: at for place, at in places.items() if at < ranges[place].end}
     limited = {

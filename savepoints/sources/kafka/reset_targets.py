@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.model import KafkaOffsets
+from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.kafka.offsets import Range, Ranges
 
 TargetKind = Literal["earliest", "latest", "current", "offset", "time", "shift", "file"]
@@ -99,31 +99,30 @@ def resolve(
     """
     problems = _unknown(target, current, ranges, scope, skipped)
     gone, moves = [], []
-    for topic, parts in sorted(ranges.items()):
-        for partition, found in sorted(parts.items()):
-            now = current.get(topic, {}).get(partition)
-            to, why = _to(target, now, found, scope, skipped)
-            if to is None:
-                problems.append(f"the file has no offset for {_named(found)}")
-                continue
-            if not 0 <= to <= found.end:
-                problems.append(f"offset {to} of {_named(found)} is out of range: {_has(found)}")
-            elif to < found.earliest or (_begins(target, why) and 0 < found.earliest == to):
-                wanted = f"from offset {to} on" if to < found.earliest else "from the target on"
-                gone.append(f"{_named(found)} {wanted}: {_has(found)}")
-            start = max(to, found.earliest)
-            moves.append(
-                Move(
-                    topic,
-                    partition,
-                    now,
-                    start,
-                    found.earliest,
-                    found.end,
-                    why,
-                    found.from_archive(start),
-                )
+    for topic, partition, found in by_partition(ranges):
+        now = current.get(topic, {}).get(partition)
+        to, why = _to(target, now, found, scope, skipped)
+        if to is None:
+            problems.append(f"the file has no offset for {_named(found)}")
+            continue
+        if not 0 <= to <= found.end:
+            problems.append(f"offset {to} of {_named(found)} is out of range: {_has(found)}")
+        elif to < found.earliest or (_begins(target, why) and 0 < found.earliest == to):
+            wanted = f"from offset {to} on" if to < found.earliest else "from the target on"
+            gone.append(f"{_named(found)} {wanted}: {_has(found)}")
+        start = max(to, found.earliest)
+        moves.append(
+            Move(
+                topic,
+                partition,
+                now,
+                start,
+                found.earliest,
+                found.end,
+                why,
+                found.from_archive(start),
             )
+        )
     if problems:
         raise UsageError(
             f"the target does not fit what Kafka has, and nothing was reset: {'; '.join(problems)}",

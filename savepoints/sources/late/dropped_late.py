@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from savepoints.model import KafkaOffsets
+from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.events.events import POSITION
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def behind(events: DataFrame, batches: Sequence[Read]) -> DataFrame:
             one.timestamp_ms,
         )
         for one in batches
-        for topic, parts in one.end.items()
-        for part, end in parts.items()
+        for topic, part, end in by_partition(one.end)
         if one.late_watermark_ms > 0
     ]
     table = F.broadcast(events.sparkSession.createDataFrame(ranges, _RANGES))

@@ -21,6 +21,7 @@ from savepoints.model import (
     KafkaOffsets,
     OutputVersion,
     Savepoint,
+    by_partition,
     to_json,
 )
 from savepoints.result import Result
@@ -261,8 +262,7 @@ def _to_row(merge: Merge) -> dict[str, Any]:
         **vars(merge),
         "offsets": [
             {"topic": topic, "partition": partition, "offset": offset}
-            for topic, parts in sorted(merge.offsets.items())
-            for partition, offset in sorted(parts.items())
+            for topic, partition, offset in by_partition(merge.offsets)
         ],
         "outputs": [vars(one) for one in merge.outputs],
         "descent": list(merge.descent),
