@@ -282,9 +282,9 @@ def test_a_name_that_is_a_query_already_is_refused(origin: Origin) -> None:
     origin.fork()
 
     for asked in ({"way": "clone"}, {"checkpoints": str(origin.place / "x")}):
-        with pytest.raises(TargetExistsError, match="already has a query variant, begun by fork"):
+        with pytest.raises(TargetExistsError, match="already has a query named variant, begun by"):
             origin.plan(**asked)
-    with pytest.raises(TargetExistsError, match=f"already has a query {ORIGIN}"):
+    with pytest.raises(TargetExistsError, match=f"already has a query named {ORIGIN}"):
         origin.plan(ORIGIN)
 
 

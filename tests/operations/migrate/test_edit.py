@@ -292,7 +292,7 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (
                 StateEdit("k = 1", ("sum = '1'",)),
                 UsageError,
-                "'1' is text, but sum is of type bigint",
+                "'1' is text, but the field is of type bigint",
             ),
             (
                 StateEdit("rand() < 2", ("sum = 1",)),
@@ -438,7 +438,7 @@ def test_keys_of_a_deduplication_can_be_forgotten(samples: Store, spark: SparkSe
     origin = exported(samples, "watermark")
     before = rows_of(samples, origin)
     forgotten = before[0]["key"]["k"]
-    with pytest.raises(UsageError, match="have no value"):
+    with pytest.raises(UsageError, match="have only a key and no value"):
         edit.plan(samples, origin.id, StateEdit("true", ("x = 1",)), reason="x")
 
     change = StateEdit(f"k = {forgotten}", delete=True)

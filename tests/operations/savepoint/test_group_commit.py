@@ -134,7 +134,7 @@ def test_what_watches_groups_sees_the_offsets_of_each_savepoint(
 def test_trap_offsets_of_consumers_that_use_the_group_are_never_overwritten(
     broker: Broker, query: Store, topic: str, group: str, member: Consumer
 ) -> None:
-    with pytest.raises(UsageError, match=rf"{group} has active members: billing"):
+    with pytest.raises(UsageError, match=rf"{group}, because it has active members: billing"):
         create.plan(query, query="q", forms=("native",), commit_group=group)
     assert query.catalog.all() == []
 
@@ -154,7 +154,7 @@ def test_trap_a_consumer_that_joins_after_the_look_keeps_its_offsets(
     broker: Broker, topic: str, group: str, member: Consumer
 ) -> None:
     """The broker itself refuses, which is what holds when nothing was seen beforehand."""
-    with pytest.raises(UsageError, match=f"{group} has active members"):
+    with pytest.raises(UsageError, match=f"{group}, because it has active members"):
         group_offsets.commit(group, {topic: {0: 5, 1: 5}}, broker.settings)
     assert committed(broker, group) == {topic: {0: 1}}
 

@@ -259,9 +259,9 @@ def test_metrics_are_sql_over_the_outputs_that_cannot_change_them(
     assert found == {"revenue": revenue, "customers": ROWS, "nothing": None}
     for sql, problem in {
         "SELECT name FROM totals WHERE customer = 1": "'customer 1', but one number",
-        "SELECT 1, 2": "2 columns instead",
-        "SELECT customer FROM totals": "several rows instead",
-        "SELECT double('NaN')": "nan instead",
+        "SELECT 1, 2": "2 columns, but one number",
+        "SELECT customer FROM totals": "several rows, but one number",
+        "SELECT double('NaN')": "nan, but one number",
         "SELECT sum(price) FROM totals": "cannot be computed",
         "DROP VIEW totals": "cannot be computed",
     }.items():

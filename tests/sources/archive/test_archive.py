@@ -279,7 +279,7 @@ def test_what_would_break_the_archive_is_refused(spark: SparkSession, tmp_path: 
     ):
         archive.append(uri, more, begin={"t": {0: 10}}, end={"t": {0: 20}})
     bare = Decoding(lambda r: json_input.decode(r).drop("offset"), "customer", "at", ("id",))
-    with pytest.raises(UsageError, match="decode leaves out offset"):
+    with pytest.raises(UsageError, match="decode drops offset"):
         events(records, bare)
     with pytest.raises(UsageError, match="does not declare which columns identify"):
         events(records, Decoding(json_input.decode, "customer", "at", ()))
