@@ -335,11 +335,11 @@ def test_rows_that_cannot_be_applied_are_refused(spark: SparkSession, tmp_path: 
     entities = {"a": bases[0].version}
     by_day = planned(uri, bases[0], mode="upsert", key=("day",))
 
-    with pytest.raises(IncompatibleError, match="have no client"):
+    with pytest.raises(IncompatibleError, match="without client"):
         corrected(spark, by_day, entities, [(None, 1, 1, None, 0)])
     with pytest.raises(IncompatibleError, match="several rows"):
         corrected(spark, by_day, entities, [("a", 3, 1, None, 0), ("a", 3, 2, None, 0)])
-    with pytest.raises(IncompatibleError, match="another client under the key"):
+    with pytest.raises(IncompatibleError, match="a row of another client already has"):
         corrected(spark, by_day, entities, [("a", 2, 1, None, 0)])
     with pytest.raises(IncompatibleError, match="does not write"):
         corrected(spark, by_day, entities, [("a", 2, 0)], "client string, day int")
