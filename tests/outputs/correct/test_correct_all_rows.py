@@ -99,7 +99,7 @@ def test_of_an_upserted_output_the_last_write_of_each_key_counts(
     doing = planned(uri, mode="upsert")
     one, other = ("a", 1, 5, None), ("a", 2, 6, None)
 
-    with pytest.raises(SeveralRowsError, match="for 1 key,"):
+    with pytest.raises(SeveralRowsError, match="1 key affected"):
         correct.execute(spark, doing, None, replayed(spark, (one, 1), (other, 1)))
 
     correct.execute(spark, doing, None, replayed(spark, (other, 2), (one, 1)))
