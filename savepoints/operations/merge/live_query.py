@@ -147,6 +147,6 @@ def require_one_position(query: str, cut: CutFiles) -> None:
         raise IncompatibleError(
             f"the watermark of {query} follows its most advanced input ({_WATERMARK_POLICY} is "
             "not min), so late events of the other input could be dropped",
-            hint=f"set {_WATERMARK_POLICY} to min in [spark.conf]",
+            hint=f"start the query in a new checkpoint with {_WATERMARK_POLICY}=min",
             query=query,
         )

@@ -108,7 +108,7 @@ def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Col
         readable = False
     if not readable:
         raise UsageError(
-            f"--key {name}={text}: {text} is not a valid {data_type.simpleString()}",
+            f"--key {name}={text}: {text!r} is not a valid {data_type.simpleString()}",
             hint="write a value of that type; to find nulls and lists, use --where, for "
             f"example 'key.{name} IS NULL'",
         )
