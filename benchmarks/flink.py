@@ -8,6 +8,7 @@ needs more jars. Each restored query then reads one new record.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from savepoints.model import Form
 _FORMATS: dict[Form, SavepointFormat] = {"canonical": "CANONICAL", "native": "NATIVE"}
 # Rows of the table, by form.
 _CREATE, _RESTORE = "create {}", "restore {}"
+_NEXT = "create native, the next"
 _RECORD, _CLIENT = "restore {}, first record", "restore {}, accepted"
 
 
@@ -31,6 +33,12 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
     checkpoint = state.built(directory, keys)
     orders = directory / "orders"
     state.start().read.parquet(str(checkpoint.parent / "input")).write.csv(str(orders))
+    before = directory / "before"
+    before.mkdir()
+    _create(savepoints.Store.at(str(before)).make(), checkpoint, "native")
+    # What a further savepoint copies: one key in a hundred has changed.
+    state.change(checkpoint, keys, nth=1)
+    state.run(checkpoint)
     stores = {form: _store(directory, checkpoint, form) for form in _FORMATS}
     # The one record that each restored checkpoint of ours has not seen yet.
     state.change(checkpoint, state.CHANGED_OF, nth=0)
@@ -47,7 +55,8 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
             for form, store in stores.items()
             for side in (_restored(checkpoint, store, form), _run_from(query, form))
         )
-        samples = in_turns(directory, rounds, *created, *restored)
+        following = _created_next(checkpoint, before)
+        samples = in_turns(directory, rounds, *created, following, *restored)
     notes = tuple(_client_share(samples, form) for form in _FORMATS)
     return Result(samples, _ratios(samples), notes)
 
@@ -77,6 +86,20 @@ def _created(checkpoint: Path, form: Form) -> Side:
         else:
             sample = Sample(took, taken.cost.export_bytes, len(store.manifest(taken.id).canonical))
         return {_ours(_CREATE, form): sample}
+
+    return side
+
+
+def _created_next(checkpoint: Path, before: Path) -> Side:
+    """Take a savepoint in a copy of a store that has the one before."""
+
+    def side(scratch: Path) -> Mapping[str, Sample]:
+        shutil.copytree(before, scratch / "store")
+        store = savepoints.Store.open(str(scratch / "store"))
+        begun = time.monotonic()
+        taken = _create(store, checkpoint, "native")
+        took = time.monotonic() - begun
+        return {f"ours: {_NEXT}": Sample(took, taken.cost.bytes_copied, taken.cost.objects_copied)}
 
     return side
 
@@ -136,6 +159,8 @@ def _ratios(samples: Mapping[str, Sequence[Sample]]) -> Mapping[str, float]:
         for form in _FORMATS:
             ours, flink = samples[_ours(what, form)], samples[_flink(what, form)]
             found[f"{name}-{form}"] = seconds(flink) / seconds(ours)
+    flink = samples[_flink(_CREATE, "native")]
+    found["create-native-next"] = seconds(flink) / seconds(samples[f"ours: {_NEXT}"])
     for form in _FORMATS:
         ours, flink = samples[_ours(_CREATE, form)], samples[_flink(_CREATE, form)]
         found[f"bytes-{form}"] = _bytes(flink) / _bytes(ours)
