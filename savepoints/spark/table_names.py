@@ -43,8 +43,8 @@ def _location(spark: SparkSession, name: str) -> str:
         ) from None
     if detail["format"] != "delta":
         raise IncompatibleError(
-            f"{name} is a table of format {detail['format']}, but only Delta tables can be outputs",
-            hint="leave it out, or write a Delta table",
+            f"{name} is a {detail['format']} table, but only Delta tables can be outputs",
+            hint=f"remove {name} from the query's outputs, or write it as a Delta table",
             table=name,
         )
     return str(detail["location"])

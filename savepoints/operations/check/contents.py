@@ -124,7 +124,7 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
 def _compare(store: Store, row: Savepoint, found: Directory | None) -> list[Seen]:
     if found is None or found.manifest is None:
         problem = found.problem if found else "has no manifest"
-        advice = f"restore another savepoint; to remove rows that have no manifest: {_REBUILD}"
+        advice = f"use another savepoint; to remove rows that have no manifest: {_REBUILD}"
         return [Seen(manifest_path(row.id), "broken", f"{row.id} {problem}", advice)]
     seen = [
         Seen(one.what, one.grade, one.problem, f"rebuild the row: {_REBUILD}")
@@ -132,7 +132,7 @@ def _compare(store: Store, row: Savepoint, found: Directory | None) -> list[Seen
     ]
     if row.state == "broken":
         what = f"is broken: {row.state_reason}"
-        advice = f"restore another savepoint; to check this one again: savepoints verify {row.id}"
+        advice = f"use another savepoint; to check this one again: savepoints verify {row.id}"
         seen.append(Seen(row.id, "warning", what, advice))
     return seen
 

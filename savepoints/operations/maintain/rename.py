@@ -63,15 +63,13 @@ def plan(store: Store, query: str, to: str) -> RenamePlan:
             query=to,
         )
     _refuse_managed(store, query)
+    renamed = f"rename {query} to {to} in the records of"
     return RenamePlan(
         verb="rename",
         query=query,
         steps=(
-            Step("savepoints", f"rename the query of {count_text(len(mine), 'savepoint')} to {to}"),
-            Step(
-                "generations",
-                f"rename the query of {count_text(len(generations), 'generation')} to {to}",
-            ),
+            Step("savepoints", f"{renamed} {count_text(len(mine), 'savepoint')}"),
+            Step("generations", f"{renamed} {count_text(len(generations), 'generation')}"),
         ),
         warnings=(
             (

@@ -15,6 +15,7 @@ from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.workspace import Workspace
 from savepoints.sources.archive import archive, sample_entities
 from savepoints.sources.late import batch
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,10 +166,10 @@ def _require_removable(live: LiveQuery, given: DataFrame, known: DataFrame) -> N
     found = [str(row["event_id"]) for row in unknown.select("event_id").collect()]
     if found:
         raise LateBatchError(
-            f"the batch removes or replaces {len(found)} events that {live.name} has never seen "
-            f"for these entities, for example {min(found)}",
-            hint="remove these events from the batch or use op insert; to move an event to "
-            "another entity, remove it from one and insert it for the other",
+            f"the late batch removes or replaces {count_text(len(found), 'event')} that "
+            f"{live.name} has never seen for the entity named, for example {min(found)}",
+            hint="leave these events out of the batch, or change their op to insert; to move an "
+            "event to another entity, use op remove for the old entity and op insert for the new",
             query=live.name,
             events=found[:_SHOWN],
         )

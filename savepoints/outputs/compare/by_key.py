@@ -153,8 +153,8 @@ class _Pair:
             missing = [name for name in self.key if name not in frame.columns]
             if missing:
                 raise IncompatibleError(
-                    f"{output.uri} has no column {missing[0]!r}, the key by which rows of "
-                    f"{output.name} are compared",
+                    f"{output.uri} has no column {missing[0]!r}, which is in the key used to "
+                    f"compare rows of {output.name}",
                     hint=f"use other columns: --key {output.name}=COLUMN,COLUMN; available "
                     "columns: " + ", ".join(frame.columns),
                     output=output.name,

@@ -362,7 +362,7 @@ def _partition(text: str, where: str, hint: str) -> int:
 
 def _offset(value: object, where: str, hint: str) -> int:
     if type(value) is not int or value > _LARGEST_OFFSET:
-        raise UsageError(f"{where}: {value!r} is not an offset", hint=hint)
+        raise UsageError(f"{where}: {value!r} is not a valid offset", hint=hint)
     if value < 0:
         named = _NAMED_OFFSETS.get(value)
         also = f" (Spark's {named})" if named else ""

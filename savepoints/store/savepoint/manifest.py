@@ -74,7 +74,7 @@ class Manifest:
         except (KeyError, ValueError, TypeError, AttributeError, SavepointsError) as error:
             raise VerificationError(
                 f"{path} is damaged or from a newer version: {error!r}",
-                hint="restore another savepoint: savepoints list",
+                hint="use another savepoint; to see which there are: savepoints list",
                 file=path,
             ) from None
         return found
