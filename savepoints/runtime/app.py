@@ -287,8 +287,8 @@ class App:
         found = self.inputs[name]
         if isinstance(found, TableInput):
             raise UsageError(
-                f"the input {name} of {self.name} is a table, but this works only for queries "
-                "that read only Kafka topics",
+                f"the input {name} of {self.name} is a table, but this operation works only for "
+                "queries that read only Kafka topics",
                 hint="see what works for queries that read tables: docs/pipelines.md",
                 query=self.name,
                 input=name,

@@ -16,6 +16,7 @@ from savepoints.checkpoint.evolution.operator_pairs import Functions, OperatorPa
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.renames import Rename
 from savepoints.result import Result
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ def _added(new: OperatorShape, unclear: Reason | None) -> OperatorVerdict:
 
 
 def _removed(old: OperatorShape) -> OperatorVerdict:
-    counted = "its state" if old.rows is None else f"its {old.rows} rows of state"
+    counted = "its state" if old.rows is None else f"its {count_text(old.rows, 'row')} of state"
     reason = Reason(
         "needs_migration",
         str(old),

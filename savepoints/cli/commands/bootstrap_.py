@@ -9,6 +9,7 @@ import click
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, mutating, saved_forms
 from savepoints.model import Form
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.begin.bootstrap import Outputs
@@ -89,13 +90,13 @@ def command(
         return
     store = call.place.make(call.output.progress)
     done = bootstrap.execute(plan, store, progress=call.output.progress)
-    read = "" if done.records is None else f", {done.records} records"
+    read = "" if done.records is None else f", {count_text(done.records, 'record')}"
     call.output.result(
         lambda: [
             ("bootstrapped", f"{done.query}, generation {done.generation}"),
             ("savepoint", done.savepoint_id or ""),
             ("checkpoint", done.checkpoint),
-            ("ran", f"{done.batches} batches{read}, {done.seconds:.2f} s"),
+            ("ran", f"{count_text(done.batches, 'batch')}{read}, {done.seconds:.2f} s"),
             ("continues at", done.ends),
             ("next", f"savepoints run {done.query}"),
         ],

@@ -14,7 +14,7 @@ from savepoints.cli.options import (
 )
 from savepoints.errors import UsageError
 from savepoints.model import Form, parse_rfc3339
-from savepoints.texts import bytes_text
+from savepoints.texts import bytes_text, count_text
 
 
 @click.command("seed")
@@ -108,7 +108,8 @@ def command(
     done = seed.execute(plan, store, progress=call.output.progress)
     call.output.result(
         lambda: [
-            ("seeded", f"{done.query}, generation {done.generation}, {done.rows} rows of state"),
+            ("seeded", f"{done.query}, generation {done.generation}"),
+            ("state", count_text(done.rows, "row")),
             ("savepoint", done.savepoint_id or ""),
             ("checkpoint", done.checkpoint),
             ("next batch", f"batch {done.batch_id + 1}"),

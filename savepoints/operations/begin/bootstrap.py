@@ -41,6 +41,7 @@ from savepoints.store.batch_log import Recorder
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
+from savepoints.texts import count_text
 
 VERB = "bootstrap"
 Outputs = Literal["write", "none"]
@@ -315,7 +316,11 @@ def _command(query: str, until: str, batch_records: int | None, outputs: Outputs
 
 def _what(new: NewQuery, ends: str, records: int | None, most: int | None, outputs: Outputs) -> str:
     size = f" in batches of at most {most}" if most else ""
-    read = f"{records} records{size}" if records is not None else "the tables that it reads"
+    read = (
+        f"{count_text(records, 'record')}{size}"
+        if records is not None
+        else "the tables that it reads"
+    )
     into = "discard its output" if outputs == "none" else "fill its output tables"
     return (
         f"run {new.bound.app} over {read}, up to exactly {ends}, with the checkpoint "

@@ -36,6 +36,7 @@ from savepoints.state.typed import typed
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -310,7 +311,9 @@ def _warnings(new: NewQuery, watermark_ms: int) -> tuple[str, ...]:
 
 def _steps(plan: SeedPlan) -> tuple[Step, ...]:
     given_rows = "; ".join(
-        f"{one.rows} rows of {one.name} from {one.place}" if one.place else f"no rows of {one.name}"
+        f"{count_text(one.rows, 'row')} of {one.name} from {one.place}"
+        if one.place
+        else f"no rows of {one.name}"
         for one in plan.tables
     )
     return (

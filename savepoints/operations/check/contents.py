@@ -116,7 +116,9 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
         what = f"{len(foreign)} directories are not savepoints, for example {foreign[0]!r}"
         seen.append(Seen("savepoints/", "warning", what, "inspect them and delete them by hand"))
     if not seen:
-        what = f"{len(rows)} savepoints, all consistent with their manifests and labels"
+        what = (
+            f"{count_text(len(rows), 'savepoint')}, all consistent with their manifests and labels"
+        )
         seen.append(Seen("catalog", "ok", what))
     return seen
 

@@ -35,6 +35,7 @@ from savepoints.store import bindings
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import StoredFile
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -286,4 +287,4 @@ def _contents(spark: SparkSession, checkpoint: Location, batch: int) -> Mapping[
 def _text(contents: Contents | None) -> str:
     if contents is None:
         return "no state"
-    return f"{contents.rows} rows with the content hash {contents.content_hash}"
+    return f"{count_text(contents.rows, 'row')} with the content hash {contents.content_hash}"

@@ -22,6 +22,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Directory, Inventory
 from savepoints.store.savepoint.manifest import directory, manifest_path
+from savepoints.texts import count_text
 
 OrphanKind = Literal["savepoint", "directory", "shared", "mounted", "scratch", "sign"]
 RepairAction = Literal["adopt", "delete", "finish"]
@@ -125,7 +126,7 @@ def find(store: Store, grace: timedelta) -> FoundOrphans:
     if with_manifest and not search.rows:
         raise VerificationError(
             f"the catalog of {store.root} is empty, but the store has the manifests of "
-            f"{len(with_manifest)} savepoints, for example {min(with_manifest)}",
+            f"{count_text(len(with_manifest), 'savepoint')}, for example {min(with_manifest)}",
             hint="rebuild the catalog first: savepoints check --rebuild-catalog",
             savepoints=len(with_manifest),
         )

@@ -98,7 +98,8 @@ def execute(plan: RenamePlan, store: Store) -> None:
             leases.enter_context(lease.hold(store.root, name, "rename"))
         if store.generations.all(plan.to):
             raise TargetExistsError(
-                f"the store {store.root} has had a query named {plan.to} since the plan was made",
+                f"a query named {plan.to} was added to the store {store.root} after the plan "
+                "was made",
                 hint="choose another name; to see the names in use: savepoints lineage",
                 query=plan.to,
             )

@@ -77,7 +77,8 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
         steps=(
             Step(
                 "replayed",
-                f"replay all {events} events of all entities while {plan.query} keeps running",
+                f"replay all {count_text(events, 'event')} of all entities while {plan.query} "
+                "keeps running",
             ),
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),
             Step("checkpoint_written", "take a savepoint of the live query, and replace all state"),

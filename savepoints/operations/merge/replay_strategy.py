@@ -26,6 +26,7 @@ from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.plan import Progress
 from savepoints.sources.late.dropped_late import Read, count
 from savepoints.store.batch_log import Batch
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -160,4 +161,5 @@ def _lost(assignment: Assignment, known: Mapping[int, Batch], files: CutFiles) -
     lost = [one for one in range(first, files.cut.batch_id + 1) if one not in known]
     if not lost:
         return ""
-    return f"the batch log lacks {len(lost)} batches since batch {first}, for example {lost[0]}"
+    missing = count_text(len(lost), "batch")
+    return f"the batch log lacks {missing} since batch {first}, for example {lost[0]}"

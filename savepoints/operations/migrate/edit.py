@@ -122,7 +122,10 @@ def plan(
         query=savepoint.query,
         steps=(
             Step("files", f"copy the metadata files of {savepoint.id} to a new savepoint {new}"),
-            Step("rows", f"copy the state, and {what} of {counted.rows} rows of {family}"),
+            Step(
+                "rows",
+                f"copy the state, and {what} of {count_text(counted.rows, 'row')} of {family}",
+            ),
             Step("manifest", "write the savepoint's manifest"),
             Step("catalog", "add the new savepoint to the catalog"),
         ),
@@ -333,7 +336,7 @@ def _require_rows(
     look = f"show the rows: savepoints state {savepoint.id} {options}"
     if not counted.chosen:
         raise NotFoundError(
-            f"none of {counted.rows} rows matches: {change.where}",
+            f"none of {count_text(counted.rows, 'row')} matches: {change.where}",
             hint=look,
             savepoint=savepoint.id,
         )

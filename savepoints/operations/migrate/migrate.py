@@ -256,6 +256,6 @@ def _sentence(one: OperatorVerdict) -> str:
         return f"drop {'all' if one.rows is None else one.rows} rows"
     if one.was_operator_id is None:
         return "start without state"
-    rows = "the rows" if one.rows is None else f"{one.rows} rows"
+    rows = "the rows" if one.rows is None else count_text(one.rows, "row")
     changed = "unchanged" if one.verdict == "compatible" else "migrated"
     return f"write {rows}, {changed}"

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from savepoints.errors import SAVE_NATIVE, IncompatibleError, NotAlignedError, TargetExistsError
 from savepoints.io import Location, ObjectInfo, in_parallel, storage_options
 from savepoints.model import utc_now
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
@@ -58,7 +59,7 @@ def write(rows: DataFrame, target: Location, partition_by: Sequence[str]) -> int
     schema = Schema.from_json(json.dumps(_delta_type(json.loads(rows.schema.json()))))
     if there := target.list():
         raise TargetExistsError(
-            f"{target} already has {len(there)} files, for example {there[0].path}",
+            f"{target} already has {count_text(len(there), 'file')}, for example {there[0].path}",
             hint="find out who else writes there; nothing is overwritten",
             target=str(target),
         )
