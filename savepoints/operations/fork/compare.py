@@ -263,7 +263,7 @@ class _Compare:
         if not ran.caught_up:
             raise SavepointsError(
                 f"the comparison was stopped while {compared.query} had "
-                f"{count_text(ran.remaining_records, 'record')} left to read",
+                f"{count_text(ran.remaining_records or 0, 'record')} left to read",
                 hint="run the command again: it continues where each query stopped",
                 query=compared.query,
             )
