@@ -70,3 +70,5 @@ def show_promoted(output: Terminal, done: PipelinePromoted) -> None:
         output.line(f"check {check.name}: {check.found}")
     output.line(f"{done.operation_id} took {done.seconds:.2f} s")
     output.line(f"undo: savepoints undo {done.query}")
+    starts = "; ".join(f"savepoints run {one.query}" for one in done.members)
+    output.line(f"next, for each query that was not running: {starts}")

@@ -30,7 +30,7 @@ class Event:
     """One verb that ended.
 
     Attributes:
-        id: `op-…`; of a verb with a journal its operation's.
+        id: `op-…`; that of the operation if the verb's plan names one.
         at: When it ended.
         verb: For example `create`.
         who: User and host, and the process.
