@@ -329,8 +329,8 @@ next_checkpoint = click.option(
 stopped_said = click.option(
     "--stopped",
     is_flag=True,
-    help="Trust that your own driver of the query is stopped, and do not watch its checkpoint for "
-    "new batches first.",
+    help="Assume that the driver that you run for this query has stopped: do not watch its "
+    "checkpoint for new batches first.",
 )
 
 

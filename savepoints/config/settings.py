@@ -75,7 +75,7 @@ def _url(text: str) -> str:
         raise ValueError("it must begin with http:// or https://")
     if "@" in parts.netloc:
         raise ValueError(
-            "credentials in the URL would not be sent: set the setting command instead"
+            "the credentials in it would not be sent; leave them out, and let a `command` send them"
         )
     return text
 
@@ -84,7 +84,7 @@ def _command(text: str) -> str:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ValueError(f"it is not a command line: {error}") from None
+        raise ValueError(f"its quotes or backslashes do not match: {error}") from None
     if not words:
         raise ValueError("it is empty; omit it")
     return text

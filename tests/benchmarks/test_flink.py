@@ -180,10 +180,12 @@ def test_each_ratio_is_flinks_cost_divided_by_ours() -> None:
         for form in ("canonical", "native")
     }
     samples["ours: create native"] = [Sample(10.0, 1000, 1)]
+    samples["ours: create native, the next"] = [Sample(1.0, 10, 1)]
 
     assert flink._ratios(samples) == {
         "create-canonical": 2.5,
         "create-native": 0.5,
+        "create-native-next": 5.0,
         "restore-canonical": 2.5,
         "restore-native": 2.5,
         "first-record-canonical": 2.5,

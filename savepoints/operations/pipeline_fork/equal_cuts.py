@@ -137,8 +137,8 @@ class EqualCuts:
 
 def _mixed(pair: ForkedPair) -> IncompatibleError:
     return IncompatibleError(
-        f"{pair.live} and {pair.fork} read both topics and tables, or different topics, so "
-        "they cannot be brought to equal cuts",
-        hint="compare only queries that read tables alone, or the same topics alone",
+        f"{pair.live} and {pair.fork} cannot be brought to equal cuts: they read neither tables "
+        "only nor the same Kafka topics only",
+        hint="compare queries that both read nothing but tables, or nothing but the same topics",
         query=pair.live,
     )

@@ -57,11 +57,11 @@ def only_by_spark(table: DeltaTable) -> list[str]:
 def refused(uri: str, features: list[str], why: str = "") -> IncompatibleError:
     """Return the refusal of a table that cannot be taken back, which names its features."""
     return IncompatibleError(
-        f"{uri} cannot be rewound, because only Spark can write its table features: "
-        f"{', '.join(features)}" + (f", {why}" if why else ""),
+        f"{uri} uses table features that only Spark can write, so it cannot be rewound here: "
+        f"{', '.join(features)}" + (f" ({why})" if why else ""),
         # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
-        hint="leave the table as it is (rollback --outputs none), or remove it from "
-        "[queries.NAME.outputs] while you reset the query",
+        hint="leave the table as it is: savepoints rollback --outputs none; for savepoints reset, "
+        "remove it from [queries.NAME.outputs] until the query is reset",
         uri=uri,
         features=features,
     )

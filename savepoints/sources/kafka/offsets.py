@@ -204,7 +204,7 @@ def parse_offsets(text: str) -> KafkaOffsets:
     for topic, parts in data.items():
         if not isinstance(parts, dict) or not parts:
             raise UsageError(
-                f"the offsets of topic {topic!r} contain no partition", hint=_JSON_HINT, topic=topic
+                f"the offsets of topic {topic!r} contain no partitions", hint=_JSON_HINT, topic=topic
             )
         found[_topic(topic, "the offsets", _JSON_HINT)] = {
             _partition(part, f"topic {topic!r}", _JSON_HINT): _offset(
@@ -367,7 +367,7 @@ def _offset(value: object, where: str, hint: str) -> int:
         named = _NAMED_OFFSETS.get(value)
         also = f" (Spark's {named})" if named else ""
         raise UsageError(
-            f"{where}: {value}{also} is not the offset of a certain record",
+            f"{where}: {value}{also} does not identify a record",
             hint=f"write the offset itself, or use --to-{named}" if named else hint,
         )
     return value

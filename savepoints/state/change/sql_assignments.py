@@ -116,7 +116,7 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
             if "key" in frame.columns and part in frame.select("key.*").columns:
                 raise _key_stays(".".join(parts), "key")
             raise UsageError(
-                f"--set {text!r}: the value has no field {'.'.join(parts)!r}",
+                f"--set {text!r}: the state has no column {'.'.join(parts)!r}",
                 hint=f"use one of the columns {_column_names(frame)}",
             )
         path.append(names[part.lower()])

@@ -33,7 +33,7 @@ def test_a_healthy_store_in_words_and_as_json(
 
     assert (text.code, json.code) == (0, 0)
     assert "ok: conditional PUT: works" in text.out
-    assert "ok: catalog: 1 savepoints, all consistent with their manifests and labels" in text.out
+    assert "ok: catalog: 1 savepoint, all consistent with their manifests and labels" in text.out
     assert text.out.splitlines()[-1].startswith(("ok: ", "warning: "))
     document = json.document
     assert set(document) == {"schema_version", "grade", "seen", "seconds"}

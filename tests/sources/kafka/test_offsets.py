@@ -251,8 +251,8 @@ def test_offsets_are_read_as_they_are_written(offsets: KafkaOffsets) -> None:
         ("{}", "contain no topic"),
         ("[]", "contain no topic"),
         ("null", "contain no topic"),
-        ('{"t": {}}', "'t' contain no partition"),
-        ('{"t": 5}', "'t' contain no partition"),
+        ('{"t": {}}', "'t' contain no partitions"),
+        ('{"t": 5}', "'t' contain no partitions"),
         ('{"t": {"0": "5"}}', "'5' is not a valid offset"),
         ('{"t": {"0": 5.0}}', "5.0 is not a valid offset"),
         ('{"t": {"0": true}}', "True is not a valid offset"),
@@ -276,11 +276,11 @@ def test_what_is_no_offsets_file_is_refused(text: str, says: str) -> None:
 def test_sparks_names_for_latest_and_earliest_are_refused_with_the_way_out(
     offset: int, flag: str
 ) -> None:
-    with pytest.raises(UsageError, match="is not the offset of a certain record") as refused:
+    with pytest.raises(UsageError, match="does not identify a record") as refused:
         parse_offsets(f'{{"t": {{"0": {offset}}}}}')
     assert flag in (refused.value.hint or "")
 
-    with pytest.raises(UsageError, match="is not the offset of a certain record") as refused:
+    with pytest.raises(UsageError, match="does not identify a record") as refused:
         parse_group_csv(f"t,0,{offset}\n")
     assert flag in (refused.value.hint or "")
 
@@ -307,7 +307,7 @@ def test_the_lines_of_one_group_are_taken_from_a_file_of_several() -> None:
         ("t,0,5\ng,t,1,5\n", "line 2 has 4 fields"),
         ("t,0,5\nt,0,6\n", "line 2 repeats t partition 0 from line 1"),
         ("t,0,five\n", "line 1: 'five' is not a valid offset"),
-        ("t,0,5\nt,1,-7\n", "line 2: -7 is not the offset of a certain record"),
+        ("t,0,5\nt,1,-7\n", "line 2: -7 does not identify a record"),
         ('t,0,"5\n', "is not CSV"),
         ("t u,0,5\n", "line 1: 't u' is not a valid Kafka topic"),
     ],
