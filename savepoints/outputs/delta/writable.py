@@ -75,7 +75,7 @@ def engine(table: DeltaTable, uri: str, *, removes: bool) -> Engine:
     """
     found = only_by_spark(table)
     if strange := sorted({*found} - _KNOWN_TO_SPARK):
-        raise refused(uri, strange, "and these have not been tested here")
+        raise refused(uri, strange, "not tested with savepoints")
     if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
         raise IncompatibleError(
             f"{uri} cannot be rewound, because it does not allow rows to be removed "

@@ -36,10 +36,10 @@ def require_possible(
     features = writable.only_by_spark(table)
     if own_rows is not None:
         raise writable.refused(
-            uri, features, "and own_rows would need a second commit for the transaction ids"
+            uri, features, "own_rows would need a second commit for the transaction ids"
         )
     if (lacking := _lacking()) is not None:
-        raise writable.refused(uri, features, f"and there is no Spark here: {lacking}")
+        raise writable.refused(uri, features, f"there is no Spark here: {lacking}")
     if version is None or version == table.version():
         return
     now, then = (snapshot.read(uri, one) for one in (int(table.version()), version))

@@ -204,7 +204,9 @@ def parse_offsets(text: str) -> KafkaOffsets:
     for topic, parts in data.items():
         if not isinstance(parts, dict) or not parts:
             raise UsageError(
-                f"the offsets of topic {topic!r} contain no partitions", hint=_JSON_HINT, topic=topic
+                f"the offsets of topic {topic!r} contain no partitions",
+                hint=_JSON_HINT,
+                topic=topic,
             )
         found[_topic(topic, "the offsets", _JSON_HINT)] = {
             _partition(part, f"topic {topic!r}", _JSON_HINT): _offset(
