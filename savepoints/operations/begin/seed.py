@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from savepoints import faults
 from savepoints.checkpoint.logs import commit_log, offset_log
@@ -120,7 +119,7 @@ def _write_state(
         for number, tables in given_tables.by_operator(plan.tables, program.visible).items()
     }
     frames = [frame for tables in rows.values() for _, frame in tables]
-    made = _small_files(plan, program, target, given.before_due(frames, utc_now()))
+    made = _small_files(plan, program, target, given.before_due(frames, _now_ms()))
     in_parallel(lambda path: target.put(path, made[path]), list(made))
     faults.reach("seed.files")
     operators = [state_of(one, plan.partitions) for one in program.empty.operators]
@@ -133,7 +132,7 @@ def _write_state(
 
 
 def _small_files(
-    plan: SeedPlan, program: SeededProgram, target: Location, batch_at: datetime
+    plan: SeedPlan, program: SeededProgram, target: Location, timestamp_ms: int
 ) -> Mapping[str, bytes]:
     """Return the logs, metadata and schemas of the checkpoint."""
     offsets, commits = f"offsets/{BATCH}", f"commits/{BATCH}"
@@ -146,13 +145,17 @@ def _small_files(
         offsets,
         positions=plan.positions,
         watermark_ms=plan.watermark_ms,
-        timestamp_ms=int(batch_at.timestamp() * 1000),
+        timestamp_ms=timestamp_ms,
     )
     return {
         **{path: skeleton.changed(path, data) for path, data in program.empty.files.items()},
         offsets: skeleton.changed(offsets, placed),
         commits: commit_log.with_watermark(program.empty.commit, commits, plan.watermark_ms),
     }
+
+
+def _now_ms() -> int:
+    return int(utc_now().timestamp() * 1000)
 
 
 def _require_same(plan: SeedPlan, program: SeededProgram) -> None:

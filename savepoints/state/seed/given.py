@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.state.schema import type_text
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _SAMPLES = 5
-_MOMENT = timedelta(milliseconds=1)
 # What a reader of state adds, which says nothing about another number of partitions.
 _IGNORED = frozenset({"partition_id"})
 _WIDER = {
@@ -97,20 +95,20 @@ def bound(frame: DataFrame, visible: Visible) -> DataFrame:
     return frame.select(*(column.alias(name) for name, column in found.items()))
 
 
-def before_due(frames: Sequence[DataFrame], now: datetime) -> datetime:
-    """Return a time before all of the frames expires or fires, now at the latest.
+def before_due(frames: Sequence[DataFrame], now_ms: int) -> int:
+    """Return a time in milliseconds before all of the frames expires or fires, now at the latest.
 
     After a batch, Spark looks only for what is due later than that batch's time (`TTLState`,
     `TimerStateImpl.getExpiredTimers`): what was due before would stay for ever.
     """
     from pyspark.sql import functions as F
 
-    found = [now]
+    found = [now_ms]
     for frame in frames:
         for name in {EXPIRES, FIRES} & set(frame.columns):
             first = frame.agg(F.min(name)).first()
             if first is not None and first[0] is not None:
-                found.append(datetime.fromtimestamp(first[0] / 1000, timezone.utc) - _MOMENT)
+                found.append(int(first[0]) - 1)
     return min(found)
 
 
