@@ -20,6 +20,7 @@ from savepoints.errors import SavepointsError, UsageError
 
 # For a call that cannot be parsed; otherwise the command reads the format itself.
 _JSON = re.compile(r"(^| )(-o ?|--output[ =])json( |$)")
+_EXTRA = re.compile(r"unexpected extra argument \((.+)\)")
 
 _LOG = logging.getLogger(__name__)
 
@@ -138,6 +139,16 @@ def main() -> None:
     os._exit(code)
 
 
+def _usage_hint(error: click.UsageError) -> str:
+    """Return what to type instead; some commands take a query as an argument, others do not."""
+    if error.ctx is None:
+        return "savepoints --help"
+    path, extra = error.ctx.command_path, _EXTRA.search(error.format_message())
+    if extra and any("--query" in one.opts for one in error.ctx.command.params):
+        return f"to choose a query: {path} --query {extra[1]}"
+    return f"{path} --help"
+
+
 def _run(output: Terminal, arguments: list[str]) -> int:
     if _JSON.search(" ".join(arguments)):
         output.format = "json"
@@ -149,8 +160,7 @@ def _run(output: Terminal, arguments: list[str]) -> int:
         output.err.print("interrupted")
         return 130
     except click.UsageError as error:
-        hint = f"{error.ctx.command_path} --help" if error.ctx else "savepoints --help"
-        output.error(UsageError(error.format_message(), hint=hint))
+        output.error(UsageError(error.format_message(), hint=_usage_hint(error)))
         return UsageError.exit_code
     except SavepointsError as error:
         output.error(error)

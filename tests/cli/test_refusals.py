@@ -305,6 +305,14 @@ def test_wrong_usage_is_exit_code_2_with_a_hint(
     assert "hint:" in called.err
 
 
+@pytest.mark.parametrize("command", ["lineage", "list", "events"])
+def test_a_query_as_an_argument_is_answered_with_the_option(command: str, call: Call) -> None:
+    called = call(command, "totals")
+
+    assert called.code == 2
+    assert f"to choose a query: savepoints {command} --query totals" in called.err
+
+
 @pytest.mark.parametrize(
     "form", [["-o", "json"], ["--output", "json"], ["--output=json"], ["-ojson"]]
 )
