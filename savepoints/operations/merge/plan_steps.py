@@ -152,8 +152,8 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
             Step(
                 "replayed",
                 f"replay {count_text(events, 'event')} of "
-                f"{count_text(plan.entities, 'entity')} ({begins}), {how}, and "
-                f"{count_text(controls, 'control entity')}; {plan.query} keeps running",
+                f"{count_text(plan.entities, 'entity')} ({begins}) and "
+                f"{count_text(controls, 'control entity')}, {how}; {plan.query} keeps running",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),
