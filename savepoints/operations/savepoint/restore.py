@@ -237,7 +237,7 @@ def make_plan(
     restore_checks.require_present(store, savepoint, (*copied, *_read_for_rows(stored, form)))
     target = Location.of(to)
     native.refuse_taken(target, mark)
-    own_id = "" if query_id is None else f" of a query of its own, {query_id},"
+    own_id = "" if query_id is None else f" of a new query, {query_id}"
     return RestorePlan(
         verb="restore",
         query=savepoint.query,
