@@ -83,7 +83,7 @@ def test_a_service_is_saved_by_name_from_a_shell_while_it_runs(service: Service)
     store = Store.open(service.environment["SAVEPOINTS_STORE"])
     wait_until(lambda: bool(store.catalog.all()), "a first savepoint is taken")
 
-    words = ["savepoints", "create", "clicks", "--tag", "before-release"]
+    words = ["savepoints", "create", "clicks", "--format", "native", "--tag", "before-release"]
     savepoints(words, service.directory, **service.environment)
 
     (taken,) = (one for one in store.catalog.all() if one.tags)
