@@ -20,7 +20,8 @@ from savepoints.config.settings import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Cost, Savepoint, new_id, rfc3339, utc_now
+from savepoints.model import Cost, Savepoint, new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.check import access
 from savepoints.operations.check.check import check
 from savepoints.operations.inspect.findings import Seen
@@ -117,7 +118,7 @@ def test_a_store_without_conditional_writes_is_broken(
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
 
     assert found.grade == "broken"
-    assert f"{header} is ignored" in found.seen
+    assert f"the store ignores {header}, so" in found.seen
     assert "two processes could hold the same lease" in found.advice
 
 
