@@ -34,6 +34,10 @@ EVENTS_A_VERSION = 16
 SECONDS_A_VERSION = 12
 KEYS = 7
 Rows = Counter[str]
+# Programs with `transformWithState`, which no other store can keep.
+ONLY_ROCKSDB = {"transform", "transform_ttl"}
+# Columns of state that two queries write at times of their own, by program.
+CLOCK = {"transform_ttl": ("ttlExpirationMs",)}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from savepoints.handle import Query, Store
 from savepoints.local import LocalWorld
 from savepoints.operations.begin.bootstrap import Bootstrapped
 from tests.e2e.desk import PARTITIONS, Desk
-from tests.operations.begin.lab import BEGINNING, After, Lab
+from tests.operations.begin.lab import BEGINNING, CLOCK, ONLY_ROCKSDB, After, Lab
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,9 +36,6 @@ EVENTS = 16
 SECONDS = 12
 FREE = ("totals", "window", "window_update", "session", "dedupe", "join_inner", "join_left")
 OF_FUNCTIONS = ("within", "pandas_event", "transform", "transform_ttl")
-ONLY_ROCKSDB = {"transform", "transform_ttl"}
-# Columns of state that two queries write at times of their own.
-CLOCK = {"transform_ttl": ("ttlExpirationMs",)}
 
 
 @dataclass(frozen=True)

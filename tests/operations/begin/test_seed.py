@@ -20,9 +20,10 @@ from savepoints.errors import (
     TargetExistsError,
     UsageError,
 )
+from savepoints.handle import Query
 from savepoints.operations.begin.new_query import Begun
 from tests.operations.begin import lab as labs
-from tests.operations.begin.lab import After, Lab
+from tests.operations.begin.lab import CLOCK, ONLY_ROCKSDB, After, Lab
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +37,6 @@ PROGRAMS = (
     "join_inner", "join_left", "pandas_event", "transform",
 )  # fmt: skip
 UPSERTED = {"totals", "window_update"}
-ONLY_ROCKSDB = {"transform"}
 
 
 @pytest.fixture
@@ -65,16 +65,21 @@ def require_same(program: str, cut: After, one: After, other: After) -> None:
         assert one.rows - cut.rows == other.rows
 
 
-def goes_on_exactly(lab: Lab, program: str, *clock: str) -> None:
-    """Compare a seeded query; `clock` are columns of state that hold the machine's time."""
+def streamed_to_the_cut(lab: Lab, program: str, *before: int) -> tuple[Query, After]:
+    """Write the events up to the cut, and let a query read them, with stops at versions before."""
     for version in range(CUT + 1):
         lab.append(version)
-    streamed = lab.query("streamed", program)
-    lab.advance(streamed, BEFORE)
-    cut = lab.advance(streamed, CUT)
+    query = lab.query("streamed", program)
+    for version in before:
+        lab.advance(query, version)
+    return query, lab.advance(query, CUT)
+
+
+def goes_on_exactly(lab: Lab, program: str) -> None:
+    streamed, cut = streamed_to_the_cut(lab, program, BEFORE)
     assert any(cut.state.values()), "nothing was seeded"
     done = seeded(lab, program, cut, lab.given(streamed, "cut"))
-    query = lab.query("seeded", program)
+    query, clock = lab.query("seeded", program), CLOCK.get(program, ())
     assert (query.generation.generation, query.latest.id) == (1, done.savepoint_id)
     assert lab.now(query).state == cut.state
     for version in range(CUT + 1, LAST + 1):
@@ -93,15 +98,12 @@ def test_a_seeded_query_equals_the_streamed_one(lab: Lab, program: str) -> None:
 @pytest.mark.nightly
 def test_trap_what_expired_before_the_seed_is_never_evicted(lab: Lab) -> None:
     """Spark looks only for what expired since the time of the batch before, which is the seed's."""
-    goes_on_exactly(lab, "transform_ttl", "ttlExpirationMs")
+    goes_on_exactly(lab, "transform_ttl")
 
 
 @pytest.mark.nightly
 def test_trap_a_timer_that_the_watermark_has_passed_never_fires(lab: Lab) -> None:
-    for version in range(CUT + 1):
-        lab.append(version)
-    streamed = lab.query("streamed", "transform")
-    cut = lab.advance(streamed, CUT)
+    streamed, cut = streamed_to_the_cut(lab, "transform")
     rows = lab.given(streamed, "cut")
     (timers,) = (place for name, place in rows.items() if "imer" in name)
     table = pq.read_table(timers)
@@ -127,10 +129,7 @@ def test_a_seeded_query_equals_the_streamed_one_on_the_default_store(
 @pytest.mark.nightly
 def test_rows_that_differ_are_seen_later(lab: Lab) -> None:
     """The negative control: a count more, or a row less, and what is compared shows it."""
-    for version in range(CUT + 1):
-        lab.append(version)
-    streamed = lab.query("streamed", "window")
-    cut = lab.advance(streamed, CUT)
+    streamed, cut = streamed_to_the_cut(lab, "window")
     (place,) = lab.given(streamed, "cut").values()
     rows = lab.spark.read.parquet(place).coalesce(1)
     more = "named_struct('sum', value.sum, 'count', value.count + 1) AS value"

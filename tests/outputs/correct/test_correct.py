@@ -15,10 +15,12 @@ from savepoints.errors import (
     NotAlignedError,
     OutputVersionGoneError,
 )
-from savepoints.model import OutputVersion, from_json, new_id, to_json, utc_now
+from savepoints.model import OutputVersion, from_json, new_id, to_json
+from savepoints.moments import utc_now
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta import batch_version, log
+from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from tests import draw
 from tests.outputs.tables import append, opened, recorded, rows
@@ -68,8 +70,9 @@ def planned(
     *bases: OutputVersion | None,
     mode: Mode = "append",
     key: tuple[str, ...] = (),
-    entity: str = "client",
+    entity: str | None = "client",
     own_rows: str | None = None,
+    selection: RowSelection = EVERYTHING,
 ) -> Correction:
     return correct.plan(
         "visits",
@@ -84,6 +87,7 @@ def planned(
         batch_id=BATCH,
         merge_id=MERGE,
         own_rows=own_rows,
+        selection=selection,
     )
 
 

@@ -13,6 +13,7 @@ from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
+from tests.outputs.correct import test_correct
 from tests.outputs.correct.test_correct import (
     BATCH,
     COLUMNS,
@@ -39,18 +40,12 @@ def planned(
     own_rows: str | None = None,
     selection: RowSelection = EVERYTHING,
 ) -> Correction:
-    doing = correct.plan(
-        "visits",
-        str(uri),
-        [None],
+    doing = test_correct.planned(
+        uri,
+        None,
         mode=mode,
         key=("client",) if mode == "upsert" else (),
         entity=None,
-        owner="shop/",
-        own_ids=(),
-        app_id=NEXT,
-        batch_id=BATCH,
-        merge_id=MERGE,
         own_rows=own_rows,
         selection=selection,
     )
