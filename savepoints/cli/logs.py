@@ -10,7 +10,7 @@ from typing import Literal
 
 from savepoints import log_context
 from savepoints.config import secrets
-from savepoints.model import rfc3339
+from savepoints.moments import rfc3339
 
 LogFormat = Literal["text", "json"]
 

@@ -17,7 +17,8 @@ from savepoints.cli.names import query_names
 from savepoints.cli.output import OutputFormat, ProgressStyle, Terminal
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
-from savepoints.model import BOTH, FORMS, parse_rfc3339, utc_now
+from savepoints.model import BOTH, FORMS
+from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.plan import Plan
 
 if TYPE_CHECKING:
@@ -349,6 +350,12 @@ rows_shown = click.option(
     default=10,
     metavar="ROWS",
     help="How many changed, missing and extra rows of each output to show; 10 by default.",
+)
+of_operator = click.option(
+    "--operator",
+    type=int,
+    metavar="N",
+    help="Number of the operator; `savepoints show` lists them.",
 )
 tables_written = click.option(
     "--table",

@@ -16,7 +16,8 @@ from savepoints.cli.options import (
     unreplayable_too,
 )
 from savepoints.errors import UsageError
-from savepoints.model import Form, parse_rfc3339, rfc3339
+from savepoints.model import Form
+from savepoints.moments import parse_rfc3339, rfc3339
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.target import Meaning, Point

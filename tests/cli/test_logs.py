@@ -12,7 +12,7 @@ from savepoints import log_context
 from savepoints.cli.logs import to_stderr
 from savepoints.config import secrets
 from savepoints.handle import Store
-from savepoints.model import parse_rfc3339, utc_now
+from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import recording
 
 # From conftest.py: the function that calls the command line.

@@ -10,7 +10,8 @@ import pytest
 
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Edit, rfc3339, utc_now
+from savepoints.model import Edit
+from savepoints.moments import rfc3339, utc_now
 from savepoints.store.tables.events import Event
 from tests.samples import BEGINNING, savepoint
 from tests.templates import made_once

@@ -9,7 +9,8 @@ import pytest
 
 from savepoints.handle import Store
 from savepoints.local import LocalWorld
-from savepoints.model import kafka_position, rfc3339
+from savepoints.model import kafka_position
+from savepoints.moments import rfc3339
 from savepoints.sources.kafka import topics
 from savepoints.store.tables.events import Event
 from tests.samples import savepoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import savepoint_names
-from savepoints.cli.options import Consent, Invocation, common, mutating, of_query
+from savepoints.cli.options import Consent, Invocation, common, mutating, of_operator, of_query
 from savepoints.cli.render import row_text, savepoint_text
 
 _AT_MOST = 1000
@@ -13,12 +13,7 @@ _AT_MOST = 1000
 
 @click.command("edit")
 @click.argument("name", shell_complete=savepoint_names)
-@click.option(
-    "--operator",
-    type=int,
-    metavar="N",
-    help="Number of the operator; `savepoints show` lists them.",
-)
+@of_operator
 @click.option(
     "--variable", metavar="NAME", help="With transformWithState: the state variable to edit."
 )

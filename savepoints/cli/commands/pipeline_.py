@@ -21,7 +21,8 @@ from savepoints.cli.options import (
     stopped_said,
 )
 from savepoints.errors import PartlyDoneError, VerificationError
-from savepoints.model import Form, utc_now
+from savepoints.model import Form
+from savepoints.moments import utc_now
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from savepoints.cli.options import (
 from savepoints.cli.render.next_step import next_step
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
-from savepoints.model import KafkaOffsets, parse_rfc3339, utc_now
+from savepoints.model import KafkaOffsets
+from savepoints.moments import parse_rfc3339, utc_now
 
 if TYPE_CHECKING:
     from datetime import datetime

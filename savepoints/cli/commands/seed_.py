@@ -13,7 +13,8 @@ from savepoints.cli.options import (
     saved_forms,
 )
 from savepoints.errors import UsageError
-from savepoints.model import Form, parse_rfc3339
+from savepoints.model import Form
+from savepoints.moments import parse_rfc3339
 from savepoints.texts import bytes_text, count_text
 
 

@@ -7,7 +7,7 @@ import json
 import click
 
 from savepoints.cli.names import savepoint_names
-from savepoints.cli.options import Invocation, common, of_query
+from savepoints.cli.options import Invocation, common, of_operator, of_query
 from savepoints.cli.output import SCHEMA_VERSION
 from savepoints.cli.render import row_text
 from savepoints.errors import UsageError
@@ -18,12 +18,7 @@ _ROWS_SHOWN = 20
 
 @click.command("state")
 @click.argument("name", shell_complete=savepoint_names)
-@click.option(
-    "--operator",
-    type=int,
-    metavar="N",
-    help="Number of the operator; `savepoints show` lists them.",
-)
+@of_operator
 @click.option(
     "--variable",
     metavar="NAME",

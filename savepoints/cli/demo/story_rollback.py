@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 from savepoints.cli.demo.story import PRODUCE, TABLE, Story
-from savepoints.model import rfc3339, utc_now
+from savepoints.moments import rfc3339, utc_now
 
 # The bug is deployed on the first of these days of the data, and noticed on the second.
 BUG_BEGINS, BUG_NOTICED = date(1997, 4, 1), date(1997, 7, 1)

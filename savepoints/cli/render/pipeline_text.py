@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Terminal
-from savepoints.model import rfc3339
+from savepoints.moments import rfc3339
 from savepoints.operations.inspect.mermaid import quoted
 from savepoints.operations.pipeline.pipeline_graph import (
     ExternalInput,
