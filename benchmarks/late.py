@@ -23,6 +23,7 @@ from benchmarks import state
 from benchmarks.result import Result, Sample
 from savepoints.checkpoint.logs import offset_log
 from savepoints.io import Location
+from savepoints.moments import moment_of
 from savepoints.runtime import late_rows
 from savepoints.sources.events.events import RAW_SCHEMA, Decoding, events
 from savepoints.sources.late import dropped_late
@@ -146,7 +147,7 @@ def _run(spark: SparkSession, directory: Path, watermark: str) -> Side:
     last = offset_log.parse(
         (place / "offsets" / str(_newest(place))).read_bytes(), "offsets"
     ).watermark_ms
-    return Side(sample, sum(counted), dropped_late.moment_of(last), reads)
+    return Side(sample, sum(counted), moment_of(last), reads)
 
 
 def _newest(checkpoint: Path) -> int:

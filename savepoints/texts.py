@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
+
+from savepoints.moments import moment_of
 
 
 def offsets_text(offsets: Sequence[int]) -> str:
@@ -59,4 +61,4 @@ def watermark_text(milliseconds: int | None) -> str:
     """Write a watermark for people; a query that has none has Spark's own, which is 0."""
     if not milliseconds:
         return "none"
-    return moment_text(datetime.fromtimestamp(milliseconds / 1000, timezone.utc))
+    return moment_text(moment_of(milliseconds))

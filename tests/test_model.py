@@ -23,10 +23,8 @@ from savepoints.model import (
     is_id,
     kafka_offsets,
     new_id,
-    parse_rfc3339,
-    rfc3339,
-    utc_now,
 )
+from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from tests.samples import savepoint
 from tests.shown import HOSTILE, assert_only_a_table, read
 

@@ -14,7 +14,8 @@ from savepoints.checkpoint import position
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Generation, KafkaOffsets, Savepoint, lowest_offsets, utc_now
+from savepoints.model import Generation, KafkaOffsets, Savepoint, lowest_offsets
+from savepoints.moments import utc_now
 from savepoints.sources.kafka import offsets, record_retention, topics
 from savepoints.sources.kafka.topics import Topic
 from savepoints.store import bindings

@@ -17,7 +17,8 @@ from savepoints import log_context
 from savepoints.config.secrets import masked
 from savepoints.config.settings import HookSettings
 from savepoints.errors import LockedError, message_of
-from savepoints.model import Savepoint, new_id, utc_now
+from savepoints.model import Savepoint, new_id
+from savepoints.moments import utc_now
 from savepoints.observe import hooks, openlineage
 from savepoints.observe.hooks import Notice
 from savepoints.plan import Plan

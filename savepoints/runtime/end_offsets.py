@@ -16,14 +16,8 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import UsageError
-from savepoints.model import (
-    KafkaOffsets,
-    by_partition,
-    kafka_offsets,
-    parse_rfc3339,
-    rfc3339,
-    utc_now,
-)
+from savepoints.model import KafkaOffsets, by_partition, kafka_offsets
+from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets
 from savepoints.sources.kafka.offsets import merge, parse_offsets

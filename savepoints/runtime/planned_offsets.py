@@ -10,7 +10,7 @@ from savepoints.checkpoint.logs import planned_batch
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.checkpoint.state import files
 from savepoints.io import Location
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 
 
 def write(

@@ -24,6 +24,7 @@ from savepoints.checkpoint.state.operators import Operator, native_only
 from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.model import Cut, OperatorState
+from savepoints.moments import epoch_ms
 from savepoints.runtime import scratch_query
 from savepoints.runtime.app import App
 from savepoints.runtime.scratch_query import REPLAY_BATCH, Probed, ScratchQuery
@@ -234,7 +235,7 @@ class Replay:
         for source, name in enumerate(self.sources):
             if files := listed[name]:
                 at, place = self._logged[source], self._query.events(name).uri
-                changed = int(files[0].last_modified.timestamp() * 1000)
+                changed = epoch_ms(files[0].last_modified)
                 data = file_log.entry(at, [place / one.path for one in files], changed)
                 self._query.checkpoint.put(f"sources/{source}/{at}", data)
                 self._logged[source] += 1

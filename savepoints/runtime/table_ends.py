@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.errors import UsageError
-from savepoints.model import parse_rfc3339, rfc3339, utc_now
+from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.sources.delta_versions import TableVersions
 from savepoints.store.root import Store
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import final
 
 from savepoints.config.schedule import Schedule
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 from savepoints.errors import NotFoundError, SourceDataGoneError, UsageError
 from savepoints.io import Location, in_parallel, storage_options
-from savepoints.model import rfc3339
+from savepoints.moments import moment_of, rfc3339
 
 _COMMIT = re.compile(r"(\d{20})\.json", re.ASCII)
 _IN_COMMIT = "delta.enableInCommitTimestamps"
@@ -116,7 +116,7 @@ def _in_commit(data: bytes) -> datetime | None:
     """Return the time that a commit says of itself, which is the first action then."""
     info = json.loads(data.partition(b"\n")[0]).get("commitInfo") or {}
     at = info.get("inCommitTimestamp")
-    return None if at is None else datetime.fromtimestamp(int(at) / 1000, timezone.utc)
+    return None if at is None else moment_of(int(at))
 
 
 def _rising(times: Mapping[int, datetime]) -> dict[int, datetime]:

@@ -12,7 +12,8 @@ from typing import TypeVar
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, StoreNotFoundError, UsageError, VerificationError
 from savepoints.io import Location
-from savepoints.model import new_id, rfc3339, utc_now
+from savepoints.model import new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.plan import Progress, silent
 from savepoints.store.locks import readers
 from savepoints.store.savepoint import manifest

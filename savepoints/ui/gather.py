@@ -10,7 +10,8 @@ from datetime import datetime
 
 from savepoints.errors import QueryNotFoundError, SavepointsError
 from savepoints.io import in_parallel
-from savepoints.model import Savepoint, utc_now
+from savepoints.model import Savepoint
+from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
 from savepoints.operations.inspect import topology as places
 from savepoints.operations.inspect.availability import Availability

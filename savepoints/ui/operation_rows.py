@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from savepoints.model import parse_rfc3339
+from savepoints.moments import parse_rfc3339
 from savepoints.store.locks.journal import Operation
 from savepoints.store.tables.events import Event
 from savepoints.texts import moment_text, span_text

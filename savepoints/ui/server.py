@@ -20,7 +20,7 @@ from savepoints.errors import (
     SavepointsError,
     UsageError,
 )
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 from savepoints.ui import page, savepoint_rows

@@ -17,7 +17,8 @@ from savepoints.checkpoint.logs import planned_batch
 from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, kafka_position, utc_now
+from savepoints.model import KafkaOffsets, kafka_position
+from savepoints.moments import utc_now
 from savepoints.runtime import app as apps
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner

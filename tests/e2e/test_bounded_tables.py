@@ -22,7 +22,7 @@ from savepoints.config.settings import QuerySettings
 from savepoints.errors import SavepointNotFoundError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import rfc3339
+from savepoints.moments import rfc3339
 from savepoints.runtime import planned_offsets
 from savepoints.sources.kafka.reset_targets import Target
 from tests import spark_session

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.errors import SavepointNotFoundError, UsageError
-from savepoints.model import rfc3339
+from savepoints.moments import rfc3339
 from tests.e2e.tables_shop import BEGIN, RIGHT, TablesShop
 from tests.killed import killed_at
 

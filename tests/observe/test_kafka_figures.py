@@ -10,7 +10,8 @@ from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import kafka_position, utc_now
+from savepoints.model import kafka_position
+from savepoints.moments import utc_now
 from savepoints.observe import kafka_figures, metrics
 from savepoints.observe.kafka_figures import LAG, RESTORABLE_UNTIL
 from savepoints.sources.kafka.offsets import Range

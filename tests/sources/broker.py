@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.local import LocalWorld
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import topics
 

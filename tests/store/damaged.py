@@ -11,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import FORMS, new_id, rfc3339, utc_now
+from savepoints.model import FORMS, new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.check import contents
 from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.maintain import rebuild_catalog

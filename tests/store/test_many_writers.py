@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from savepoints.errors import LockedError, UnfinishedOperationError
 from savepoints.handle import Store
 from savepoints.io import Location, storage_options
-from savepoints.model import parse_rfc3339, rfc3339, utc_now
+from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.savepoint import create
 from savepoints.operations.savepoint.create import CreatePlan

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from savepoints.config.duration import parse_duration
-from savepoints.model import Edit, Savepoint, parse_rfc3339, rfc3339
+from savepoints.model import Edit, Savepoint
+from savepoints.moments import parse_rfc3339, rfc3339
 from savepoints.store.retention_policy import (
     ALL,
     Decision,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from savepoints.checkpoint.logs import commit_log, offset_log
+from savepoints.moments import epoch_ms
 
 # Kafka's source keeps where it began in `sources/<number>/0`, behind a zero byte that Spark 2.1
 # and older needed. Source: `KafkaSourceInitialOffsetWriter`.
@@ -34,7 +35,7 @@ def next_batch(
         positions=positions,
         # Copied unchanged, eviction would lag one batch behind.
         watermark_ms=max(before.watermark_ms, reached),
-        timestamp_ms=int(now.timestamp() * 1000),
+        timestamp_ms=epoch_ms(now),
     )
 
 
@@ -50,7 +51,7 @@ def first_batch(offsets: bytes, positions: Sequence[str | None], now: datetime) 
         "offsets/0",
         positions=positions,
         watermark_ms=0,
-        timestamp_ms=int(now.timestamp() * 1000),
+        timestamp_ms=epoch_ms(now),
     )
 
 

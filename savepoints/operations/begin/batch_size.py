@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.model import KafkaOffsets
+from savepoints.moments import epoch_ms
 from savepoints.operations.begin.new_query import NewQuery
 from savepoints.plan import Progress
 from savepoints.runtime import late_rows
@@ -120,7 +121,7 @@ def require_nothing_late(
 
 def _watermark_ms(clock: datetime, delay: timedelta) -> int:
     """Return the watermark after the event of a time; 0 before the first one."""
-    return 0 if clock == offset_ranges.NEVER else int((clock - delay).timestamp() * 1000)
+    return 0 if clock == offset_ranges.NEVER else epoch_ms(clock - delay)
 
 
 def _positions(begin: KafkaOffsets, ends: KafkaOffsets, most: int | None) -> list[KafkaOffsets]:

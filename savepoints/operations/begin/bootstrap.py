@@ -21,7 +21,8 @@ from savepoints.checkpoint.cut import read_query_id
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, kafka_position, new_id, utc_now
+from savepoints.model import FORMS, Form, kafka_position, new_id
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.begin import batch_size, new_query
 from savepoints.operations.begin.new_query import BeginningPlan, Begun, NewQuery

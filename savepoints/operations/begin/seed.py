@@ -21,7 +21,8 @@ from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.errors import StalePlanError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Cut, utc_now
+from savepoints.model import Cut
+from savepoints.moments import epoch_ms, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.begin import given_tables, new_query, seed_plan
 from savepoints.operations.begin.new_query import Begun
@@ -119,7 +120,7 @@ def _write_state(
         for number, tables in given_tables.by_operator(plan.tables, program.visible).items()
     }
     frames = [frame for tables in rows.values() for _, frame in tables]
-    made = _small_files(plan, program, target, given.before_due(frames, _now_ms()))
+    made = _small_files(plan, program, target, given.before_due(frames, epoch_ms(utc_now())))
     in_parallel(lambda path: target.put(path, made[path]), list(made))
     faults.reach("seed.files")
     operators = [state_of(one, plan.partitions) for one in program.empty.operators]
@@ -152,10 +153,6 @@ def _small_files(
         offsets: skeleton.changed(offsets, placed),
         commits: commit_log.with_watermark(program.empty.commit, commits, plan.watermark_ms),
     }
-
-
-def _now_ms() -> int:
-    return int(utc_now().timestamp() * 1000)
 
 
 def _require_same(plan: SeedPlan, program: SeededProgram) -> None:

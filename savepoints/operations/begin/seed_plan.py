@@ -19,7 +19,8 @@ from savepoints.checkpoint.logs.offset_log import (
 from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW, is_metadata
 from savepoints.errors import IncompatibleError, NativeOnlyError, UsageError
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, kafka_position, new_id, rfc3339, utc_now
+from savepoints.model import FORMS, Form, kafka_position, new_id
+from savepoints.moments import epoch_ms, rfc3339, utc_now
 from savepoints.operations.begin import given_tables, new_query
 from savepoints.operations.begin.given_tables import GivenTable
 from savepoints.operations.begin.new_query import BeginningPlan, NewQuery
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 VERB = "seed"
 BATCH = 0
 _EPOCH_MS = 0
-_MILLISECONDS = 1000
 _EVENT_TIME = "EventTime"
 
 
@@ -274,7 +274,7 @@ def _watermark(query: str, empty: EmptyRun, watermark: datetime | None) -> int:
             "rows, less the delay of withWatermark",
             query=query,
         )
-    return _EPOCH_MS if watermark is None else int(watermark.timestamp() * _MILLISECONDS)
+    return _EPOCH_MS if watermark is None else epoch_ms(watermark)
 
 
 def _counted(

@@ -15,7 +15,7 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.errors import UnfinishedOperationError
 from savepoints.io import Location
-from savepoints.model import rfc3339, utc_now
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan
 from savepoints.operations.cascade.prepare import AFTER
 from savepoints.operations.merge import splice_checkpoint

@@ -25,7 +25,8 @@ from savepoints.errors import (
     NotAlignedError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation, Savepoint, new_id, utc_now
+from savepoints.model import Generation, Savepoint, new_id
+from savepoints.moments import utc_now
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
 from savepoints.operations.cascade.readers import Reader
 from savepoints.operations.rollback import next_outputs, safety_savepoint

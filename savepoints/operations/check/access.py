@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from savepoints.errors import CredentialsError, SavepointsError
 from savepoints.io import Location
-from savepoints.model import new_id, utc_now
+from savepoints.model import new_id
+from savepoints.moments import utc_now
 from savepoints.operations.inspect.findings import Seen
 from savepoints.store.locks.lease import CLOCK_SKEW, TTL
 

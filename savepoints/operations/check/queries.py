@@ -11,7 +11,8 @@ from statistics import median
 from savepoints.config.settings import RetentionSettings, Settings
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Savepoint, utc_now
+from savepoints.model import Savepoint
+from savepoints.moments import utc_now
 from savepoints.operations.inspect.findings import Seen
 from savepoints.outputs.delta import batch_version, retention
 from savepoints.outputs.file_sink import file_sink

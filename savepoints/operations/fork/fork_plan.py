@@ -12,7 +12,8 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError, UsageError
 from savepoints.io import Location
-from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_id, utc_now
+from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_id
+from savepoints.moments import utc_now
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
 from savepoints.operations.rollback import journalled

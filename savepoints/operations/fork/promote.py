@@ -23,7 +23,8 @@ from savepoints.checkpoint import position
 from savepoints.config.settings import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets, kafka_position, utc_now
+from savepoints.model import Generation, KafkaOffsets, kafka_position
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import exact_run, promote_steps
 from savepoints.operations.fork.promote_checks import Check, of_pairs, refuse_failed

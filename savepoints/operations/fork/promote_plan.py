@@ -9,7 +9,7 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
-from savepoints.model import rfc3339
+from savepoints.moments import rfc3339
 from savepoints.operations.fork import promote_steps
 from savepoints.operations.fork.promote_steps import VERB, HandOver, PromotionPlan
 from savepoints.operations.rollback import journalled

@@ -11,7 +11,8 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, OutputVersion, new_id, utc_now
+from savepoints.model import Generation, OutputVersion, new_id
+from savepoints.moments import utc_now
 from savepoints.operations.rollback import generation_change, next_outputs, safety_savepoint
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
 from savepoints.operations.rollback.query_context import QueryContext

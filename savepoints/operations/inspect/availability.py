@@ -15,14 +15,8 @@ from typing import Literal, TypeAlias
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
-from savepoints.model import (
-    KafkaOffsets,
-    Savepoint,
-    by_partition,
-    kafka_offsets,
-    lowest_offsets,
-    utc_now,
-)
+from savepoints.model import KafkaOffsets, Savepoint, by_partition, kafka_offsets, lowest_offsets
+from savepoints.moments import utc_now
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import record_retention
 from savepoints.sources.kafka import topics as kafka_topics

@@ -8,7 +8,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from savepoints.model import Generation, Savepoint, rfc3339, to_json
+from savepoints.model import Generation, Savepoint, to_json
+from savepoints.moments import rfc3339
 from savepoints.operations.inspect.mermaid import quoted
 from savepoints.result import Result
 from savepoints.store import bindings

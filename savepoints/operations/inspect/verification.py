@@ -24,7 +24,8 @@ from savepoints.errors import (
     VerificationError,
 )
 from savepoints.io import Location, in_parallel
-from savepoints.model import Form, OutputVersion, Savepoint, utc_now
+from savepoints.model import Form, OutputVersion, Savepoint
+from savepoints.moments import utc_now
 from savepoints.operations.inspect.findings import Finding
 from savepoints.operations.inspect.sampling import ReadSubset
 from savepoints.operations.savepoint import restore

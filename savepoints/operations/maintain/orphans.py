@@ -15,7 +15,8 @@ from typing import Literal
 
 from savepoints.errors import VerificationError
 from savepoints.io import ObjectInfo
-from savepoints.model import is_id, utc_now
+from savepoints.model import is_id
+from savepoints.moments import utc_now
 from savepoints.operations.maintain import removal
 from savepoints.store.locks import journal, readers
 from savepoints.store.root import Store

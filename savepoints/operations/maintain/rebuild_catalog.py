@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from savepoints import faults
 from savepoints.errors import VerificationError
 from savepoints.io import in_parallel
-from savepoints.model import Labels, Savepoint, is_id, new_id, utc_now
+from savepoints.model import Labels, Savepoint, is_id, new_id
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result

@@ -11,7 +11,8 @@ from typing import NoReturn
 
 from savepoints.errors import UnfinishedOperationError, UsageError
 from savepoints.io import Location
-from savepoints.model import kafka_offsets, lowest_offsets, rfc3339, utc_now
+from savepoints.model import kafka_offsets, lowest_offsets
+from savepoints.moments import rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge.plan import APPEND, AppendingPlan
 from savepoints.plan import Progress

@@ -16,7 +16,8 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import lowest_offsets, parse_rfc3339, utc_now
+from savepoints.model import lowest_offsets
+from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge import splice_checkpoint

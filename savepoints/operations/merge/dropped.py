@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
-from savepoints.model import lowest_offsets, rfc3339
+from savepoints.model import lowest_offsets
+from savepoints.moments import moment_of, rfc3339
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.plan import Progress
 from savepoints.runtime import late_rows
@@ -26,7 +27,7 @@ from savepoints.sources.events.events import POSITION
 from savepoints.sources.late import batch as late_batch
 from savepoints.sources.late import dropped_late
 from savepoints.sources.late.batch import LateBatch
-from savepoints.sources.late.dropped_late import LATE_MS, READ_MS, Read, moment_of
+from savepoints.sources.late.dropped_late import LATE_MS, READ_MS, Read
 from savepoints.store import scratch
 from savepoints.store.batch_log import Batch
 from savepoints.texts import count_text

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
-from savepoints.model import Generation, new_id, rfc3339, utc_now
+from savepoints.model import Generation, new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import VERB, MergingPlan
 from savepoints.operations.rollback import next_outputs, safety_savepoint

@@ -9,7 +9,8 @@ from functools import reduce
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
-from savepoints.model import lowest_offsets, new_id, rfc3339, utc_now
+from savepoints.model import lowest_offsets, new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.merge import dropped
 from savepoints.operations.merge.dropped import Dropped

@@ -22,7 +22,8 @@ from datetime import datetime, timedelta
 from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches, read_cut
 from savepoints.io import Location
-from savepoints.model import kafka_position, lowest_offsets, utc_now
+from savepoints.model import kafka_position, lowest_offsets
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.merge import (
     append,

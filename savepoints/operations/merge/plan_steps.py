@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from savepoints.checkpoint.cut import CutFiles
-from savepoints.model import rfc3339
+from savepoints.moments import rfc3339
 from savepoints.operations.merge import assignment as assigned
 from savepoints.operations.merge import estimate, generation_plan, replay_strategy
 from savepoints.operations.merge import functions as merge_functions

@@ -18,7 +18,8 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation, lowest_offsets, new_id, rfc3339, utc_now
+from savepoints.model import Generation, lowest_offsets, new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.merge import affected, assignment, dropped, plan_steps
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.live_query import LiveQuery, require_one_position

@@ -19,7 +19,8 @@ from savepoints import faults
 from savepoints.checkpoint.state.files import is_state_data
 from savepoints.errors import NativeOnlyError, NotFoundError, UsageError, VerificationError
 from savepoints.io import in_parallel
-from savepoints.model import Cost, Edit, Savepoint, new_id, utc_now
+from savepoints.model import Cost, Edit, Savepoint, new_id
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording, who
 from savepoints.operations.inspect import read_state
 from savepoints.operations.migrate import editable

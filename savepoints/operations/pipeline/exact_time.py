@@ -14,7 +14,8 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
-from savepoints.model import Savepoint, parse_rfc3339
+from savepoints.model import Savepoint
+from savepoints.moments import parse_rfc3339
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.rollback import run_to_point, target

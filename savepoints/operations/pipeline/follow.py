@@ -20,7 +20,7 @@ from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError, SavepointsError, UsageError, message_of
 from savepoints.io import Location
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 from savepoints.operations.pipeline.table_reads import TableRead
 from savepoints.operations.pipeline.topic_reads import TopicRead
 from savepoints.plan import Progress

@@ -15,7 +15,7 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import parse_schedule
 from savepoints.errors import LockedError, NoCommittedBatchError, SavepointsError
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.pipeline import group_savepoint, groups
 from savepoints.operations.pipeline.group_savepoint import Group

@@ -10,7 +10,8 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import in_parallel
-from savepoints.model import new_id, utc_now
+from savepoints.model import new_id
+from savepoints.moments import utc_now
 from savepoints.operations.pipeline import (
     present_ahead,
     rollback_cut,

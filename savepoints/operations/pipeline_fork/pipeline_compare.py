@@ -13,7 +13,8 @@ from typing import Any
 
 from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
-from savepoints.model import FORMS, Savepoint, parse_rfc3339, utc_now
+from savepoints.model import FORMS, Savepoint
+from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.fork import compare_savepoints
 from savepoints.operations.fork.compare_savepoints import SAMPLE, Comparing, RunFacts

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from savepoints.checkpoint.logs import table_position
 from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
-from savepoints.model import checked_name, new_id, utc_now
+from savepoints.model import checked_name, new_id
+from savepoints.moments import utc_now
 from savepoints.operations.fork import fork_plan
 from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.pipeline import rollback_cut, rollback_refusals, table_reads

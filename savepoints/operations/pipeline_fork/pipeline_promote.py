@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from savepoints import faults
-from savepoints.model import new_id, utc_now
+from savepoints.model import new_id
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import promote_checks, promote_plan
 from savepoints.operations.fork.promote_checks import Check

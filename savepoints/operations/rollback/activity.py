@@ -14,7 +14,7 @@ from datetime import timedelta
 from savepoints.config.duration import duration_text
 from savepoints.errors import QueryRunningError
 from savepoints.io import Location
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.store.locks import lease
 

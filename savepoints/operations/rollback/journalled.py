@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from savepoints.errors import UnfinishedOperationError, UsageError
-from savepoints.model import from_json, rfc3339, utc_now
+from savepoints.model import from_json
+from savepoints.moments import rfc3339, utc_now
 from savepoints.plan import Plan
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation

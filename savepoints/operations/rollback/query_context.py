@@ -9,7 +9,8 @@ from typing import Any
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, Savepoint, new_id, utc_now
+from savepoints.model import Generation, Savepoint, new_id
+from savepoints.moments import utc_now
 from savepoints.operations.rollback import safety_savepoint
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.savepoint import history, plan_basis

@@ -27,14 +27,8 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import (
-    Generation,
-    KafkaOffsets,
-    kafka_offsets,
-    kafka_position,
-    rfc3339,
-    utc_now,
-)
+from savepoints.model import Generation, KafkaOffsets, kafka_offsets, kafka_position
+from savepoints.moments import rfc3339, utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,

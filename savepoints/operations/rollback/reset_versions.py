@@ -10,7 +10,7 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.model import rfc3339, utc_now
+from savepoints.moments import rfc3339, utc_now
 from savepoints.sources import delta_versions
 from savepoints.sources.delta_versions import TableVersions
 from savepoints.sources.kafka.reset_targets import Target, TargetScope

@@ -9,7 +9,8 @@ from savepoints.checkpoint.cut import committed_batches, read_cut
 from savepoints.config.settings import Settings
 from savepoints.errors import CheckpointDamagedError, SavepointsError
 from savepoints.io import Location
-from savepoints.model import Generation, new_id, utc_now
+from savepoints.model import Generation, new_id
+from savepoints.moments import utc_now
 from savepoints.operations.savepoint import output_versions
 from savepoints.plan import Step
 

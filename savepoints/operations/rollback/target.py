@@ -32,9 +32,8 @@ from savepoints.model import (
     kafka_offsets,
     kafka_position,
     new_id,
-    rfc3339,
-    utc_now,
 )
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.operations.savepoint.history import output_uris

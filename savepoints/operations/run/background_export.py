@@ -13,7 +13,8 @@ from typing import final
 
 from savepoints.config.schedule import export_schedule
 from savepoints.errors import NativeOnlyError, SavepointNotFoundError
-from savepoints.model import Savepoint, utc_now
+from savepoints.model import Savepoint
+from savepoints.moments import utc_now
 from savepoints.operations.savepoint import export
 from savepoints.plan import Progress, silent
 from savepoints.store.root import Store

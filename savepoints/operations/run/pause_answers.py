@@ -8,7 +8,8 @@ from typing import final
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import HookEvent, HookSettings
 from savepoints.io import Location
-from savepoints.model import Savepoint, utc_now
+from savepoints.model import Savepoint
+from savepoints.moments import utc_now
 from savepoints.observe import hooks
 from savepoints.observe.hooks import Notice
 from savepoints.observe.recorder import recording, who

@@ -24,7 +24,8 @@ from savepoints.errors import (
     SavepointsError,
     UnfinishedOperationError,
 )
-from savepoints.model import Savepoint, rfc3339
+from savepoints.model import Savepoint
+from savepoints.moments import rfc3339
 from savepoints.operations.run import wait_for_lease
 from savepoints.operations.run.pause_answers import PauseAnswers
 from savepoints.plan import Progress, silent

@@ -39,8 +39,8 @@ from savepoints.model import (
     checked_name,
     checked_tag,
     new_id,
-    utc_now,
 )
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import (
     export,

@@ -12,12 +12,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import OutputVersion, rfc3339
+from savepoints.model import OutputVersion
+from savepoints.moments import moment_of, rfc3339
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.file_sink import file_sink
 
@@ -168,6 +169,6 @@ def _committed_at(log: Location, path: str) -> datetime:
     for line in log.get(path).decode().splitlines():
         info: dict[str, Any] = json.loads(line).get("commitInfo") or {}
         if (in_commit := info.get("inCommitTimestamp")) is not None:
-            return datetime.fromtimestamp(in_commit / 1000, timezone.utc)
+            return moment_of(in_commit)
     # Without times in commits Delta goes by the files', for the writer's clock may be wrong.
     return log.head(path).last_modified

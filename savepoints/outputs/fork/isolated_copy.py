@@ -20,7 +20,8 @@ from urllib.parse import quote
 from savepoints import faults
 from savepoints.errors import FileSinkError, IncompatibleError, NotAlignedError, TargetExistsError
 from savepoints.io import Location, in_parallel
-from savepoints.model import OutputVersion, utc_now
+from savepoints.model import OutputVersion
+from savepoints.moments import epoch_ms, utc_now
 from savepoints.outputs.delta import batch_version, snapshot
 from savepoints.outputs.delta.snapshot import Action, FileAt, Snapshot, file_at, vector_at
 from savepoints.texts import count_text
@@ -304,7 +305,7 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
 
 def _commit(one: Isolation, there: Snapshot, adds: list[Action], operation_id: str) -> bytes:
     """Write version 0 of the new table."""
-    now = int(utc_now().timestamp() * 1000)
+    now = epoch_ms(utc_now())
     info = {
         "inCommitTimestamp": now,
         "timestamp": now,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
 from savepoints.io import plain
-from savepoints.model import utc_now
+from savepoints.moments import epoch_ms, utc_now
 from savepoints.outputs.delta import log, missing_files
 from savepoints.outputs.rewind import shared_table
 
@@ -83,7 +83,7 @@ def _only_ids(table: DeltaTable, properties: CommitProperties) -> None:
 def _properties(transactions: Mapping[str, int], back_to: int | None) -> CommitProperties:
     from deltalake import CommitProperties, Transaction
 
-    now_ms = int(utc_now().timestamp() * 1000)
+    now_ms = epoch_ms(utc_now())
     return CommitProperties(
         custom_metadata={} if back_to is None else {log.BACK_TO: str(back_to)},
         app_transactions=[Transaction(app, at, now_ms) for app, at in transactions.items()],

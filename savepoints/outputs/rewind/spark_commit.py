@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import EnvironmentUnfitError, IncompatibleError
 from savepoints.local.java import find_java
-from savepoints.model import utc_now
+from savepoints.moments import epoch_ms, utc_now
 from savepoints.outputs.delta import log, snapshot, writable
 from savepoints.outputs.rewind import version_difference
 from savepoints.outputs.rewind.version_difference import FileDifference
@@ -88,7 +88,7 @@ def _commit(
     transactions: Mapping[str, int],
     back_to: int | None,
 ) -> int:
-    now_ms, newest = int(utc_now().timestamp() * 1000), int(table.version())
+    now_ms, newest = epoch_ms(utc_now()), int(table.version())
     made = delta_transaction.commit(
         spark,
         Uri.parse(uri).hadoop,

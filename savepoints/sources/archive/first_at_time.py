@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.io import Location
+from savepoints.moments import epoch_ms
 from savepoints.sources.archive import table
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def first_at(uri: str, moment: datetime, ranges: Ranges) -> Iterator[tuple[str, 
     ]
     if not wanted:
         return
-    query = _FIRST.format(moment=int(moment.timestamp() * 1000), wanted=" or ".join(wanted))
+    query = _FIRST.format(moment=epoch_ms(moment), wanted=" or ".join(wanted))
     events = table.require(Location.of(uri))
     found = pa.table(QueryBuilder().register("events", events).execute(query))
     for row in found.to_pylist():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import NotFoundError, QueryRunningError, SavepointsError, VerificationError
 from savepoints.io import Location, persistently, plain, storage_options, unavailable
-from savepoints.model import utc_now
+from savepoints.moments import epoch_ms, utc_now
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +133,7 @@ def append_files(
     """Add files to the table in one commit, stored with a note; see `note_of`."""
     from deltalake.transaction import AddAction
 
-    now = int(utc_now().timestamp() * 1000)
+    now = epoch_ms(utc_now())
 
     def write(table: DeltaTable, properties: CommitProperties) -> None:
         table.create_write_transaction(
@@ -180,7 +180,7 @@ def exchange(
     """Replace files by others with the same rows, in one commit; nobody else may meanwhile."""
     from deltalake.transaction import AddAction, RemoveAction
 
-    now = int(utc_now().timestamp() * 1000)
+    now = epoch_ms(utc_now())
     gone = [RemoveAction(one.path, False, now, one.size, {}) for one in old]  # noqa: FBT003
     come = [
         AddAction(one.path, one.size, {}, now, data_change=False, stats=one.stats) for one in new
@@ -241,7 +241,7 @@ def commit(
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     said = {NOTE: json.dumps({"app": app, "version": version, **note})} if note else {}
-    now = int(utc_now().timestamp() * 1000)
+    now = epoch_ms(utc_now())
     properties = CommitProperties(
         custom_metadata=said, app_transactions=[Transaction(app, version, now)]
     )

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from savepoints.config.duration import duration_text
 from savepoints.config.settings import KafkaSettings
-from savepoints.model import by_partition, rfc3339
+from savepoints.model import by_partition
+from savepoints.moments import rfc3339
 from savepoints.sources.kafka import live_ranges, probe_records
 from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.topics import Topic

@@ -7,7 +7,8 @@ from datetime import datetime
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, SourceDataGoneError
-from savepoints.model import KafkaOffsets, rfc3339
+from savepoints.model import KafkaOffsets
+from savepoints.moments import epoch_ms, rfc3339
 from savepoints.sources.kafka import client
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range, Ranges
@@ -40,7 +41,7 @@ def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOff
     from confluent_kafka import KafkaException, TopicPartition
 
     asked = [
-        TopicPartition(topic, partition, int(moment.timestamp() * 1000))
+        TopicPartition(topic, partition, epoch_ms(moment))
         for topic, parts in ends.items()
         for partition in parts
     ]

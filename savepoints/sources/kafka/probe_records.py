@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError
+from savepoints.moments import moment_of
 from savepoints.sources.kafka import client
 
 if TYPE_CHECKING:
@@ -106,8 +107,6 @@ def _record(message: Message) -> ProbeRecord:
     parts = [message.key(), message.value(), *headers, *headers.values()]
     return ProbeRecord(
         offset=int(message.offset() or 0),
-        timestamp=None
-        if kind == TIMESTAMP_NOT_AVAILABLE
-        else datetime.fromtimestamp(milliseconds / 1000, timezone.utc),
+        timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else moment_of(milliseconds),
         size=sum(len(part) for part in parts if part is not None),
     )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from savepoints.config.settings import KafkaSettings
-from savepoints.model import KafkaOffsets, by_partition, rfc3339
+from savepoints.model import KafkaOffsets, by_partition
+from savepoints.moments import rfc3339
 from savepoints.sources.kafka import arrival_rates, probe_records
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts
 from savepoints.sources.kafka.offsets import Range, Ranges

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from savepoints.model import KafkaOffsets, by_partition
@@ -102,8 +101,3 @@ def once(events: DataFrame) -> DataFrame:
     first = Window.partitionBy("entity", "event_id").orderBy(READ_MS, *POSITION)
     numbered = events.withColumn(_NUMBER, F.row_number().over(first))
     return numbered.where(f"{_NUMBER} = 1").drop(_NUMBER)
-
-
-def moment_of(milliseconds: int) -> datetime:
-    """Return a time of the batch log."""
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)

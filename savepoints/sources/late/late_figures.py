@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from savepoints.moments import moment_of
 from savepoints.sources.events.events import POSITION
-from savepoints.sources.late.dropped_late import moment_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

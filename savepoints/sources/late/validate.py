@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import LateBatchError
-from savepoints.model import rfc3339
+from savepoints.moments import rfc3339
 from savepoints.sources.events.events import Decoding
 from savepoints.sources.late.files import OP, UNREADABLE, Stored
 from savepoints.spark import columns

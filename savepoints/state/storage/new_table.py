@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from savepoints.errors import SAVE_NATIVE, IncompatibleError, NotAlignedError, TargetExistsError
 from savepoints.io import Location, ObjectInfo, in_parallel, storage_options
-from savepoints.model import utc_now
+from savepoints.moments import epoch_ms, utc_now
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _added(info: ObjectInfo, count: int) -> AddAction:
         path=info.path,
         size=info.size,
         partition_values={name: unquote(value) for name, value in values.items()},
-        modification_time=int(utc_now().timestamp() * 1000),
+        modification_time=epoch_ms(utc_now()),
         data_change=True,
         stats=json.dumps({"numRecords": count}),
     )

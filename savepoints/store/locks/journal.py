@@ -16,7 +16,8 @@ from typing import Any
 from savepoints import faults
 from savepoints.errors import UnfinishedOperationError
 from savepoints.io import Location
-from savepoints.model import from_json, rfc3339, to_json, utc_now
+from savepoints.model import from_json, to_json
+from savepoints.moments import rfc3339, utc_now
 from savepoints.store.savepoint.sealed import Document
 
 # A step of every operation that is taken back: from then on it cannot be finished any more.

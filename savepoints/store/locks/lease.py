@@ -32,7 +32,8 @@ from savepoints.errors import (
     VerificationError,
 )
 from savepoints.io import Location
-from savepoints.model import checked_name, from_json, parse_rfc3339, rfc3339, utc_now
+from savepoints.model import checked_name, from_json
+from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 
 _LOG = logging.getLogger(__name__)
 

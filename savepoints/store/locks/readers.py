@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
-from savepoints.model import new_id, utc_now
+from savepoints.model import new_id
+from savepoints.moments import utc_now
 from savepoints.store.locks import lease
 
 _LOG = logging.getLogger(__name__)

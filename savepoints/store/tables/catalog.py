@@ -14,15 +14,8 @@ from typing import Any
 
 from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
 from savepoints.io import Location
-from savepoints.model import (
-    Generation,
-    Labels,
-    Savepoint,
-    SavepointState,
-    from_json,
-    kafka_offsets,
-    parse_rfc3339,
-)
+from savepoints.model import Generation, Labels, Savepoint, SavepointState, from_json, kafka_offsets
+from savepoints.moments import parse_rfc3339
 from savepoints.store.savepoint import labels
 from savepoints.store.tables import columns, living_line
 from savepoints.store.tables.delta_table import StoreTable

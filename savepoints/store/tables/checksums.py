@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
-from savepoints.model import parse_rfc3339, rfc3339, utc_now
+from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.store.savepoint import sealed
 
 _LOG = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel, persistently, plain, storage_options, unavailable
-from savepoints.model import rfc3339
+from savepoints.moments import rfc3339
 from savepoints.store.tables import checksums
 from savepoints.store.tables.open_tables import OpenTables
 

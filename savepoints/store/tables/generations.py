@@ -12,7 +12,8 @@ from typing import Any
 
 from savepoints.errors import QueryNotFoundError, StalePlanError, UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, utc_now
+from savepoints.model import Generation
+from savepoints.moments import utc_now
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.open_tables import OpenTables

@@ -8,7 +8,8 @@ import pytest
 
 from savepoints.errors import UnfinishedOperationError
 from savepoints.handle import Store
-from savepoints.model import OutputVersion, rfc3339, utc_now
+from savepoints.model import OutputVersion
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations import unfinished
 from savepoints.operations.cascade import carry_out
 from savepoints.operations.cascade.cascade import in_order

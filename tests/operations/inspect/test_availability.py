@@ -9,7 +9,8 @@ import pytest
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, Savepoint, kafka_position, utc_now
+from savepoints.model import KafkaOffsets, Savepoint, kafka_position
+from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
 from savepoints.sources.kafka import topics
 from tests.samples import savepoint

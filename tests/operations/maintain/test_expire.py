@@ -18,7 +18,8 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Labels, Savepoint, rfc3339, utc_now
+from savepoints.model import Labels, Savepoint
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.maintain import expire, removal
 from savepoints.operations.maintain.expire import Expired, ExpirePlan
 from savepoints.store.locks import lease

@@ -14,7 +14,8 @@ import pytest
 from savepoints.errors import VerificationError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Labels, Savepoint, new_id, rfc3339, utc_now
+from savepoints.model import Labels, Savepoint, new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.maintain import gc
 from savepoints.operations.maintain.gc import Collected
 from savepoints.store.locks import lease

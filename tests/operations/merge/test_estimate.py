@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 from savepoints.operations.merge import estimate
 from savepoints.operations.merge.estimate import Size
 from savepoints.store.tables.events import Event

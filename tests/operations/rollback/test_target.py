@@ -12,7 +12,8 @@ import pytest
 from savepoints.errors import NoCommittedBatchError, NotFoundError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Edit, Savepoint, utc_now
+from savepoints.model import Edit, Savepoint
+from savepoints.moments import utc_now
 from savepoints.operations.rollback import rollback, target
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import (

@@ -7,7 +7,8 @@ import dataclasses
 from savepoints.config.settings import Settings
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Edit, utc_now
+from savepoints.model import Edit
+from savepoints.moments import utc_now
 from savepoints.operations.run import final_savepoint
 from savepoints.plan import silent
 from tests.samples import take, unpack

@@ -23,7 +23,8 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Savepoint, rfc3339, utc_now
+from savepoints.model import Savepoint
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.run import pause as pauses
 from savepoints.operations.run import supervisor
 from savepoints.operations.run.pause import (

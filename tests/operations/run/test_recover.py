@@ -23,7 +23,8 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Edit, Generation, Savepoint, utc_now
+from savepoints.model import Edit, Generation, Savepoint
+from savepoints.moments import utc_now
 from savepoints.operations.rollback import rollback
 from savepoints.operations.run import recover
 from savepoints.store.locks import journal, lease

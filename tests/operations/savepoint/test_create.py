@@ -19,7 +19,8 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import FORMS, Edit, Form, OperatorState, Savepoint, utc_now
+from savepoints.model import FORMS, Edit, Form, OperatorState, Savepoint
+from savepoints.moments import utc_now
 from savepoints.operations.savepoint import create, restore
 from savepoints.store.locks import lease
 from savepoints.store.retention_policy import RetentionPolicy, decide

@@ -10,7 +10,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import IncompatibleError, NotAlignedError
-from savepoints.model import OutputVersion, from_json, new_id, utc_now
+from savepoints.model import OutputVersion, from_json, new_id
+from savepoints.moments import utc_now
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.fork import replace_content
 from savepoints.outputs.fork.replace_content import Takeover

@@ -13,7 +13,7 @@ import pytest
 from savepoints.errors import LockedError, QueryRunningError, UsageError
 from savepoints.io import Location
 from savepoints.local import s3
-from savepoints.model import parse_rfc3339, rfc3339, utc_now
+from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Holder, Lease, LeaseRecord
 from tests import second_s3

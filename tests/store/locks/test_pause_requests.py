@@ -8,7 +8,7 @@ import pytest
 
 from savepoints.errors import UsageError, VerificationError
 from savepoints.io import Location
-from savepoints.model import utc_now
+from savepoints.moments import utc_now
 from savepoints.store.locks import pause_requests
 from savepoints.store.locks.pause_requests import PauseAnswer, Request
 from tests.processes import at_once

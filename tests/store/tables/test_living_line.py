@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from savepoints.errors import SavepointNotFoundError
 from savepoints.handle import Store
-from savepoints.model import Edit, Generation, Savepoint, rfc3339
+from savepoints.model import Edit, Generation, Savepoint
+from savepoints.moments import rfc3339
 from savepoints.store.tables import living_line
 from savepoints.store.tables.catalog import resolve
 from tests.samples import BEGINNING, savepoint

@@ -1,0 +1,49 @@
+"""Moments in UTC: now, as RFC 3339, and in milliseconds since 1970."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from savepoints.errors import UsageError
+
+
+def utc_now() -> datetime:
+    """Return the time now, aware, in UTC, to the millisecond (the catalog keeps no more)."""
+    now = datetime.now(timezone.utc)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+def rfc3339(moment: datetime) -> str:
+    """Write a moment as RFC 3339 in UTC with milliseconds: `2026-11-21T10:15:30.000Z`."""
+    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_rfc3339(text: str) -> datetime:
+    """Read an RFC 3339 time.
+
+    Raises:
+        UsageError: If it is not one, or has no offset: a naive time means a different moment
+            on each machine.
+    """
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not an RFC 3339 time",
+            hint="write it, for example, as 2026-11-21T10:00:00Z",
+        ) from None
+    if moment.tzinfo is None:
+        raise UsageError(
+            f"the time {text!r} has no time zone", hint=f"add one, for example {text}Z for UTC"
+        )
+    return moment.astimezone(timezone.utc)
+
+
+def epoch_ms(moment: datetime) -> int:
+    """Return the milliseconds from 1970 to a moment."""
+    return int(moment.timestamp() * 1000)
+
+
+def moment_of(milliseconds: int) -> datetime:
+    """Return a moment, in UTC, by its milliseconds since 1970."""
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
