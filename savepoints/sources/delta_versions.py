@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from savepoints.delta_reader import open_delta
 from savepoints.errors import NotFoundError, SourceDataGoneError, UsageError
-from savepoints.io import Location, in_parallel, storage_options
+from savepoints.io import Location, in_parallel
 from savepoints.moments import moment_of, rfc3339
 
 _COMMIT = re.compile(r"(\d{20})\.json", re.ASCII)
@@ -82,12 +83,11 @@ def read(uri: str) -> TableVersions:
     Raises:
         NotFoundError: If there is no table.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     location = Location.of(uri)
     try:
-        table = DeltaTable(str(location), storage_options=storage_options(location.uri))
+        table = open_delta(location)
     except TableNotFoundError:
         raise NotFoundError(
             f"there is no Delta table at {location}",

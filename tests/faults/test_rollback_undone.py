@@ -109,10 +109,10 @@ def test_a_rollback_that_was_half_undone_can_only_be_undone(
     killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
     assert killed.undo(point) == -signal.SIGKILL
 
-    with pytest.raises(UnfinishedOperationError, match="undoing") as refused:
+    with pytest.raises(UnfinishedOperationError, match="the undo of rollback") as refused:
         unfinished.resume(local_store, killed.id)
     assert f"operations undo {killed.id}" in refused.value.hint
-    with pytest.raises(UnfinishedOperationError, match="undoing"):
+    with pytest.raises(UnfinishedOperationError, match="the undo of rollback"):
         rollback.plan(local_store, killed.saved.id, to=str(killed.target))
 
     assert killed.undo() == 0

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.delta_reader import open_delta
 from savepoints.errors import (
     LEAVE_OUTPUTS,
     FileSinkError,
@@ -20,7 +21,7 @@ from savepoints.errors import (
     NotAlignedError,
     NotFoundError,
 )
-from savepoints.io import Location, plain, storage_options
+from savepoints.io import Location, plain
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import log
 from savepoints.outputs.delta.log import Commit
@@ -51,14 +52,11 @@ def has_batch(uri: str, app: str, batch_id: int) -> bool:
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:
     """Open a Delta table at a version, by default the newest; NotAlignedError if it is gone."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     location = Location.of(uri)
     try:
-        return DeltaTable(
-            str(location), version=version, storage_options=storage_options(location.uri)
-        )
+        return open_delta(location, version=version)
     except TableNotFoundError:
         if file_sink.is_one(location):
             raise FileSinkError(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from savepoints.delta_reader import open_delta, select
 from savepoints.errors import NotFoundError, QueryRunningError, SavepointsError, VerificationError
 from savepoints.io import Location, persistently, plain, storage_options, unavailable
 from savepoints.moments import epoch_ms, utc_now
@@ -53,12 +54,11 @@ class File:
 
 def open_if_exists(location: Location) -> DeltaTable | None:
     """Open a table; None where there is none."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     def attempt() -> DeltaTable | None:
         try:
-            return DeltaTable(str(location), storage_options=storage_options(location.uri))
+            return open_delta(location)
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
@@ -100,14 +100,11 @@ def rows(location: Location) -> list[dict[str, Any]]:
 
 
 def _read(location: Location, table: DeltaTable) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
-    query = QueryBuilder().register("found", table)
     try:
-        found = pa.table(query.execute("select * from found"))
-    except (DeltaError, OSError, pa.ArrowException) as error:
+        found = select("select * from found", found=table)
+    except (DeltaError, OSError) as error:
         raise _damaged(location, error) from None
     return [dict(row) for row in found.to_pylist()]
 

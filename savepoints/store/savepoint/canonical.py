@@ -6,7 +6,8 @@ table without a JVM.
 
 from __future__ import annotations
 
-from savepoints.io import Location, in_parallel, storage_options
+from savepoints.delta_reader import open_delta
+from savepoints.io import Location, in_parallel
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
 
@@ -36,10 +37,7 @@ def stored_files(root: Location, savepoint_id: str) -> tuple[StoredFile, ...]:
 
 def row_counts(root: Location, savepoint_id: str) -> dict[int, int]:
     """Return the number of rows by operator id, from the table's log."""
-    from deltalake import DeltaTable
-
-    location = table(root, savepoint_id)
-    opened = DeltaTable(str(location), storage_options=storage_options(location.uri))
+    opened = open_delta(table(root, savepoint_id))
     actions = opened.get_add_actions(flatten=True)
     counts: dict[int, int] = {}
     for operator_id, rows in zip(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from savepoints.delta_reader import open_delta, select
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel, persistently, plain, storage_options, unavailable
 from savepoints.moments import rfc3339
@@ -227,14 +228,13 @@ class StoreTable:
             raise self._damaged(error) from None
 
     def _open_from_beginning(self, options: Mapping[str, str]) -> DeltaTable | None:
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         # Without its first commit a table is not found either, and must not be made anew; but
         # another process may have made it since it was not found.
         for _ in range(2):
             try:
-                return DeltaTable(str(self.location), storage_options=dict(options))
+                return open_delta(self.location, options=options)
             except TableNotFoundError:
                 if not self.location.list("_delta_log"):
                     return None
@@ -258,22 +258,13 @@ class StoreTable:
         return {str(one) for one in found.column(key).to_pylist()}
 
     def _read(self, table: DeltaTable, what: str = "*", which: str = "") -> pa.Table:
-        """Read rows, by default all, with deltalake's own engine.
-
-        PyArrow's would read through Python file objects in threads of its own, and when the process
-        ends right after, such a thread can abort it ("terminate called without an active
-        exception").
-        """
-        import pyarrow as pa
-        from deltalake import QueryBuilder
+        """Read rows, by default all."""
         from deltalake.exceptions import DeltaError
 
         try:
             query = f"select {what} from rows {which}"  # noqa: S608 (`_listed` quotes)
-            found = QueryBuilder().register("rows", table).execute(query)
-            # `pa.table` would import pandas to find out that this is none of its frames.
-            return pa.RecordBatchReader.from_stream(found).read_all()
-        except (DeltaError, OSError, pa.ArrowException) as error:
+            return select(query, rows=table)
+        except (DeltaError, OSError) as error:
             raise self._damaged(error) from None
 
     def _damaged(self, why: object) -> SavepointsError:
