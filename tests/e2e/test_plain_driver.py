@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import NotAlignedError, QueryRunningError
 from savepoints.io import Location
@@ -112,6 +113,54 @@ def test_trap_the_old_checkpoint_is_started_again_after_a_rollback(driver: Drive
         driver.attach(query)
 
     assert not query.isActive, "what it writes would spoil the table"
+
+
+@pytest.mark.nightly
+def test_trap_the_old_checkpoint_has_written_batches_of_the_new_one(driver: Driver) -> None:
+    """What the old one writes before `attach` stops it has the numbers of the next batches."""
+    driver.add(1)
+    good = driver.run()
+    driver.add(2)
+    driver.run()
+    driver.add(3)
+    old, new = driver.checkpoint, f"{driver.checkpoint}-2"
+    driver.store.savepoint(good.id).rollback(to=new).execute()
+    mistaken = driver.start()  # Without `attach`, which would stop it.
+    mistaken.processAllAvailable()
+    mistaken.stop()
+    assert driver.rows() == [(1, 1), (3, 3)], "batch 2 of the old one is in the table"
+
+    driver.checkpoint = new
+    query = driver.start()
+    with pytest.raises(NotAlignedError, match="already has the batches of numbers up to 2") as no:
+        driver.attach(query)
+    assert not query.isActive
+
+    assert f"savepoints rollback {good.id} --query numbers" in no.value.hint
+    driver.checkpoint = f"{old}-3"
+    driver.store.savepoint(good.id).rollback(to=driver.checkpoint).execute()
+    driver.run()
+    assert driver.rows() == driver.truth()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("on_ended", ["stop", "detach"])
+def test_batches_of_an_old_checkpoint_are_noticed_while_it_runs(
+    driver: Driver, on_ended: str
+) -> None:
+    driver.add(1)
+    driver.run()
+    query = driver.start()
+    attached = driver.attach(query, every="200ms", on_ended=on_ended)
+
+    # What Delta's sink writes for the other driver: rows, and the number of the batch.
+    properties = CommitProperties(app_transactions=[Transaction(str(query.id), 9)])
+    rows = pa.table({"n": pa.array([9], pa.int64()), "v": pa.array([9], pa.int64())})
+    write_deltalake(driver.table, rows, mode="append", commit_properties=properties)
+
+    wait_until(lambda: not attached.active, "it takes no more savepoints")
+    wait_until(lambda: query.isActive == (on_ended == "detach"), "the query does what was said")
+    assert "already has the batches of numbers up to 9" in str(attached.attempts[-1].error)
 
 
 @pytest.mark.parametrize("on_ended", ["stop", pytest.param("detach", marks=pytest.mark.nightly)])

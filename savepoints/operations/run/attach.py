@@ -37,6 +37,7 @@ from savepoints.operations.run import ended_jvm, final_savepoint, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.savepoint import create, history
+from savepoints.outputs.delta import batch_version
 from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.spark import classic, listener, private_api, table_names
@@ -62,6 +63,7 @@ class _Subject:
 
     store: Store
     name: str
+    query_id: str
     checkpoint: Location
     forms: tuple[Form, ...]
     outputs: Mapping[str, str]
@@ -96,6 +98,38 @@ class _Subject:
             else f"show its history: savepoints lineage --query {self.name}",
             query=self.name,
         )
+
+    def refuse_overtaken(self) -> None:
+        """Refuse to write into a table that has batches which this checkpoint has yet to begin.
+
+        They are those of a driver that has started an older checkpoint of the query: under Spark's
+        id, which both have, Delta's sink would silently drop batches of the same numbers.
+        """
+        for uri in self.outputs.values():
+            try:
+                # Before the offsets: what is in the table then has begun here.
+                written = batch_version.open_table(uri).transaction_version(self.query_id)
+            except SavepointsError:
+                continue  # There is none yet, or it cannot be read, as each savepoint will tell.
+            begun = self.newest("offsets")
+            if written is not None and written > begun:
+                raise NotAlignedError(
+                    f"{uri} already has the batches of {self.name} up to {written}, but "
+                    f"{self.checkpoint} has only begun batch {begun}: another driver has run an "
+                    "old checkpoint of the query, and Delta silently drops every batch up to "
+                    f"{written} from this one",
+                    hint="make sure that the other driver has ended; "
+                    + self._way_back()
+                    + ", then start this driver with the new checkpoint",
+                    query=self.name,
+                    uri=uri,
+                )
+
+    def _way_back(self) -> str:
+        known = history.history(self.store, self.name) if self.generation else []
+        if not known:
+            return "write to a table of its own"
+        return f"rewind the table: savepoints rollback {known[0].id} --query {self.name}"
 
     def newest(self, log: str) -> int:
         """Return the newest batch in one of the checkpoint's logs, -1 for none."""
@@ -241,6 +275,7 @@ class Attached:
         try:
             self._keep_lease()
             self._subject.refuse_ended()
+            self._subject.refuse_overtaken()
         except (UnfinishedOperationError, NotAlignedError) as error:
             # Somebody has it: what this query writes from now on would spoil what they do.
             self._attempts.append(Attempt("failed", error=error))
@@ -379,8 +414,9 @@ def attach(
         output_topics: Kafka topics that it writes, and nobody else; the queries that read them then
             belong to its pipeline. By default those in the settings or its newest savepoint.
         forms: `native`, `canonical` or both.
-        on_ended: What to do when the query was taken elsewhere, for example by a rollback, so that
-            this one must not continue: `stop` it, or `detach`, which takes no more savepoints.
+        on_ended: What to do when the query was taken elsewhere, for example by a rollback or a
+            driver with an old checkpoint, so that this one must not continue: `stop` it, or
+            `detach`, which takes no more savepoints.
         settings: By default those of the store that is given; for a URI, read from
             `savepoints.toml` and the environment.
 
@@ -391,8 +427,9 @@ def attach(
         QueryRunningError: If it runs elsewhere already.
         LockedError: If another verb has it at this moment.
         UnfinishedOperationError: If an operation on it was interrupted.
-        NotAlignedError: If a rollback has replaced its checkpoint; with `on_ended="stop"` the
-            query is stopped.
+        NotAlignedError: If a rollback has replaced its checkpoint, or an output already has batches
+            that this checkpoint has yet to begin, which Delta would silently drop; with
+            `on_ended="stop"` the query is stopped.
         IncompatibleError: If the session is Spark Connect's, or its Spark is not supported.
     """
     classic.require(spark)
@@ -411,6 +448,7 @@ def attach(
     subject = _Subject(
         opened,
         called,
+        str(query.id),
         directory,
         tuple(forms),
         table_names.located(spark, _outputs(query, called, opened) if outputs is None else outputs),
@@ -422,6 +460,7 @@ def attach(
         held = leases.enter_context(subject.lease())
         try:
             subject.refuse_ended()
+            subject.refuse_overtaken()
         except NotAlignedError:
             if on_ended == "stop":
                 query.stop()
