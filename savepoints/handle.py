@@ -7,7 +7,7 @@ execute it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -76,6 +76,7 @@ from savepoints.store import root
 from savepoints.store.tables import catalog
 from savepoints.store.tables.merge_ledger import MergePolicy
 from savepoints.ui import page as _page
+from savepoints.uri import Uri
 
 
 @named()
@@ -218,12 +219,13 @@ class Query:
 
     @property
     def generation(self) -> Generation:
-        """The checkpoint that `run` starts.
+        """The query's present, with its checkpoint as a driver gives it to Spark (`s3a://…`).
 
         Raises:
             QueryNotFoundError: If the store does not know the query.
         """
-        return self.store.generations.current(self.name)
+        current = self.store.generations.current(self.name)
+        return replace(current, checkpoint=Uri.parse(current.checkpoint).for_spark)
 
     def savepoints(self) -> list[Savepoint]:
         """Return its savepoints, newest first, including those that were rolled back."""

@@ -109,6 +109,11 @@ class Uri:
         return f"{scheme}{self.bucket}/{self.path}"
 
     @property
+    def for_spark(self) -> str:
+        """Write it as a driver gives it to Spark, whose file system for S3 is called `s3a://`."""
+        return str(self) if self.scheme == "file" else self.hadoop
+
+    @property
     def azure(self) -> tuple[str, str]:
         """Container and account of a place on Azure."""
         container, _, host = self.bucket.partition("@")

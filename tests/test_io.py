@@ -73,6 +73,8 @@ def test_a_relative_path_is_below_the_working_directory(
 
 def test_hadoop_gets_its_own_names() -> None:
     assert Uri.parse("s3://b/p").hadoop == "s3a://b/p"
+    assert Uri.parse("s3://b/p").for_spark == "s3a://b/p"
+    assert Uri.parse("/data/p").for_spark == "/data/p"
     assert Uri.parse("/p").hadoop == "file:/p"
 
 

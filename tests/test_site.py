@@ -40,6 +40,7 @@ PAINS = {
     "restart streaming query from last written offset": "restart-from-the-last-written-offset",
     "startingOffsets and checkpoint": "startingoffsets-is-ignored",
     "offset was changed from 500 to 300, some data may have been missed": "some-data-may-have",
+    'No FileSystem for scheme "s3"': "no-filesystem-for-scheme-s3",
     "failOnDataLoss": "some-data-may-have",
     "There are [1] sources in the checkpoint offsets and now there are [3] sources":
         "there-are-1-sources",

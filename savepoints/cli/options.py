@@ -325,7 +325,7 @@ next_checkpoint = click.option(
     "--to",
     metavar="URI",
     help="Checkpoint directory of the new generation; by default a new one in the directory that "
-    "the settings name.",
+    "the settings name, or beside the current one.",
 )
 stopped_said = click.option(
     "--stopped",

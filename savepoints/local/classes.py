@@ -54,6 +54,7 @@ def _make(archive: Path, jars: Jars) -> bool:
     """Run a small query and keep the classes that it loaded; say whether that worked."""
     part = archive.with_suffix(".part")
     part.unlink(missing_ok=True)
+    logger.info("archiving Spark's classes, so that it starts faster from now on: about a minute")
     command = [sys.executable, str(_SCRIPT), str(part), ",".join(map(str, jars.spark))]
     try:
         subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)

@@ -195,7 +195,7 @@ class Store:
         except FileNotFoundError:
             raise VerificationError(
                 f"savepoint {savepoint_id} is damaged: its manifest {path} is missing",
-                hint="use another savepoint; to see which there are: savepoints list",
+                hint="use another savepoint; list those that exist: savepoints list",
                 savepoint=savepoint_id,
                 files=[path],
             ) from None

@@ -126,5 +126,5 @@ def test_trap_a_savepoint_by_hand_without_a_jvm_blames_a_refused_connection(
     (taken,) = Store.open(service.environment["SAVEPOINTS_STORE"]).catalog.all()
     assert taken.forms == ("native",)
     assert taken.rows_missing == "the JVM of this process has ended"
-    assert f"the newest savepoint is {taken.id} of batch 0" in service.said
+    assert f"the newest savepoint is {taken.id} (batch 0)" in service.said
     assert "hint: start the driver again" in service.said

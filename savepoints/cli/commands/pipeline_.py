@@ -243,7 +243,7 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     "--checkpoints",
     metavar="URI",
     help="Directory in which to create the new checkpoints of queries that are not in the "
-    "settings.",
+    "settings; by default beside the current ones.",
 )
 @no_source_check("a query")
 @at_most("How long to wait for a run to pause, and later to resume.")

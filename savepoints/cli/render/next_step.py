@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from savepoints.cli.options import Invocation
+from savepoints.uri import Uri
 
 
 def next_step(call: Invocation, query: str) -> str:
@@ -14,5 +15,5 @@ def next_step(call: Invocation, query: str) -> str:
         return f"savepoints resume {query}"
     if query in bindings.complete(call.store).queries:
         return f"savepoints run {query}"
-    checkpoint = call.store.generations.current(query).checkpoint
+    checkpoint = Uri.parse(call.store.generations.current(query).checkpoint).for_spark
     return f"start your own driver of {query} with the checkpointLocation {checkpoint}"

@@ -142,9 +142,9 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
     follows = plan.follows
     if not batch_version.has_batch(follows.table, follows.app_id, follows.batch_id):
         raise UnfinishedOperationError(
-            f"{follows.table}, which {plan.query} reads, is not corrected yet",
-            hint=f"run the whole merge again: {plan.command}; or first finish the operation on "
-            "the query that writes the table: savepoints operations list",
+            f"{follows.table}, which {plan.query} reads, has not been corrected yet",
+            hint=f"run the whole merge again: {plan.command}; or finish the operation on the query "
+            "that writes the table first (savepoints operations list shows it)",
             query=plan.query,
             operation=plan.operation_id,
         )

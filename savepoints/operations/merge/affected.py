@@ -167,7 +167,8 @@ def _require_removable(live: LiveQuery, given: DataFrame, known: DataFrame) -> N
     if found:
         raise LateBatchError(
             f"the late batch removes or replaces {count_text(len(found), 'event')} that "
-            f"{live.name} has never seen for the entity named, for example {min(found)}",
+            f"{live.name} has never seen for the entity that the batch gives, such as event "
+            f"{min(found)}",
             hint="leave these events out of the batch, or change their op to insert; to move an "
             "event to another entity, use op remove for the old entity and op insert for the new",
             query=live.name,

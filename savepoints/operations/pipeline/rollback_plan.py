@@ -26,7 +26,7 @@ from savepoints.operations.pipeline.pipeline_member import PipelineMember
 from savepoints.operations.pipeline.rollback_cut import MemberCut
 from savepoints.operations.rollback import journalled, rollback
 from savepoints.operations.rollback.generation_change import TransitionPlan
-from savepoints.operations.rollback.query_context import checkpoint_of
+from savepoints.operations.rollback.query_context import beside, checkpoint_of
 from savepoints.operations.savepoint import reread_topics
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Plan, Step
@@ -369,11 +369,7 @@ def _checkpoint(store: Store, query: str, options: RollbackOptions) -> str | Non
     """Return the directory of a query's next checkpoint, None for the one by the settings."""
     if query in bindings.complete(store).queries:
         return None
+    number = store.generations.next_number(query)
     if options.checkpoints is None:
-        raise UsageError(
-            f"the query {query} is not in the settings, so it is unknown where its new "
-            "checkpoint should be",
-            hint="name a directory for the new checkpoints: --checkpoints s3://bucket/checkpoints",
-            query=query,
-        )
-    return str(checkpoint_of(options.checkpoints, query, store.generations.next_number(query)))
+        return str(beside(store.generations.current(query), number))
+    return str(checkpoint_of(options.checkpoints, query, number))

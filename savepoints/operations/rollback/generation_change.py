@@ -261,8 +261,12 @@ def rewind_outputs(
 
 def summary(plan: GenerationPlan, seconds: float) -> dict[str, Any]:
     """Return the fields of a `BegunGeneration`."""
-    names = ("operation_id", "query", "savepoint_id", "generation", "checkpoint")
-    return {**{name: getattr(plan, name) for name in names}, "seconds": seconds}
+    names = ("operation_id", "query", "savepoint_id", "generation")
+    return {
+        **{name: getattr(plan, name) for name in names},
+        "checkpoint": Location.of(plan.checkpoint).uri.for_spark,
+        "seconds": seconds,
+    }
 
 
 @contextmanager

@@ -64,16 +64,11 @@ class QueryContext:
         return self.settings.queries.get(self.query)
 
     def checkpoint(self, to: str | None = None) -> str:
-        """Return the directory of the next generation: the one given, or by the settings."""
+        """Return where the next generation goes: given, by the settings, or beside this one."""
         if to is not None:
             return str(Location.of(to))
         if self.bound is None:
-            raise UsageError(
-                f"the query {self.query} is not in the settings, so it is unknown where its "
-                "new checkpoint should be",
-                hint="name a new directory: --to s3://bucket/path",
-                query=self.query,
-            )
+            return str(beside(self.current, self.number))
         return str(checkpoint_of(self.bound.checkpoints, self.query, self.number))
 
     def present(self) -> Present:
@@ -96,6 +91,27 @@ class QueryContext:
             "output_uris": self.output_uris,
             "basis": plan_basis.read(self.store, self.query),
         }
+
+
+def beside(current: Generation, number: int) -> Location:
+    """Return a directory for a generation of a query whose own driver says where it is now.
+
+    After `…/clicks/1` comes `…/clicks/2`, and after `…/clicks` comes `…/clicks-2`.
+
+    Raises:
+        UsageError: If the checkpoint is a whole bucket.
+    """
+    place, _, name = current.checkpoint.rpartition("/")
+    if not Location.of(current.checkpoint).uri.path:
+        raise UsageError(
+            f"the checkpoint of {current.query} is the whole bucket {current.checkpoint}, so the "
+            "new one cannot be beside it",
+            hint="name a new directory: --to s3://bucket/path",
+            query=current.query,
+        )
+    if name == str(current.generation):
+        return Location.of(f"{place}/{number}")
+    return Location.of(f"{place}/{name.removesuffix(f'-{current.generation}')}-{number}")
 
 
 def checkpoint_of(root: str, query: str, generation: int) -> Location:

@@ -42,8 +42,8 @@ def application_of(
         )
     if not rewind_outputs:
         raise UsageError(
-            "the point lies between two savepoints, and the query that runs to it writes to "
-            "its outputs, so they must be rewound first",
+            f"the point lies between two savepoints, so {query} has to run to reach it; that "
+            "writes to its outputs, which must be rewound first",
             hint=f"omit --outputs none, or choose a savepoint: savepoints list --query {query}",
             query=query,
         )

@@ -44,6 +44,7 @@ from savepoints.spark import classic, listener, private_api, table_names
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ class _Subject:
         if mine is None or mine.status == "current":
             return
         now = self.store.generations.find_current(self.name)
-        where = f"continues at {now.checkpoint}" if now else "has ended"
+        where = f"continues at {Uri.parse(now.checkpoint).for_spark}" if now else "has ended"
         raise NotAlignedError(
             f"{self.checkpoint} is no longer the checkpoint of {self.name}: its generation "
             f"{mine.generation} was ended by {mine.ended_why}, and the query {where}",

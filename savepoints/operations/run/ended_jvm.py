@@ -33,8 +33,8 @@ def refusal(
     newest = known[0]
     is_saved = newest.cut.batch_id == batch
     return PartlyDoneError(
-        f"{ended}; the newest savepoint is {newest.id} of batch {newest.cut.batch_id}, the newest "
-        f"committed batch {batch}",
+        f"{ended}; the newest savepoint is {newest.id} (batch {newest.cut.batch_id}), and the "
+        f"newest committed batch is {batch}",
         hint=again if is_saved else f"save it: savepoints create {query} --format native; {alone}",
         query=query,
         savepoint=newest.id,

@@ -329,7 +329,7 @@ def restored(plan: RestorePlan, *, begun: float, already: bool) -> Restored:
     files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
     return Restored(
         plan.savepoint_id,
-        plan.target,
+        Location.of(plan.target).uri.for_spark,
         plan.form,
         committed_batches(files)[-1],
         time.monotonic() - begun,

@@ -72,7 +72,7 @@ def require_available(
             for one in gone
         )
         raise SourceDataGoneError(
-            f"Kafka no longer has the records with which the query would continue: {listed}",
+            f"Kafka no longer has the records that the query would read next: {listed}",
             hint="choose a savepoint whose records Kafka still has (savepoints list "
             "--check-sources), or name an archive that has them in [queries.NAME.archives]",
             partitions=gone,
@@ -84,10 +84,10 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
     now = kafka_topics.ids(names & known.keys(), settings)
     renewed = sorted(name for name, found in now.items() if found != known[name])
     if renewed:
+        which = f"topic {renewed[0]} was" if len(renewed) == 1 else f"{', '.join(renewed)} were"
         raise SourceDataGoneError(
-            f"topic {', '.join(renewed)} was deleted and recreated at "
-            f"{settings.bootstrap_servers} since the savepoint was taken, so its offsets now "
-            "refer to other records",
+            f"{which} deleted and recreated at {settings.bootstrap_servers} since the savepoint "
+            "was taken, so the saved offsets now refer to other records",
             hint="choose a newer savepoint: savepoints list --check-sources",
             topics=[
                 {"topic": name, "wanted_id": known[name], "found_id": now[name]} for name in renewed

@@ -147,8 +147,8 @@ def _opened(
 def _servers(settings: KafkaSettings) -> KafkaOptions:
     if not settings.bootstrap_servers:
         raise EnvironmentUnfitError(
-            "the query reads from Kafka, but no broker is configured that could be asked for "
-            "offsets",
+            "the query reads from Kafka, but no broker is configured, so its offsets cannot be "
+            "looked up",
             hint=f"set SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
         )
     return {"bootstrap.servers": settings.bootstrap_servers}

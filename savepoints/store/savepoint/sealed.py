@@ -82,7 +82,7 @@ class Document(Generic[T]):
         try:
             content = unseal(data)
             if (version := content.pop("schema_version")) != SCHEMA_VERSION:
-                raise ValueError(f"schema_version {version!r}")
+                raise ValueError(f"schema_version is {version!r}, not {SCHEMA_VERSION}")
             return self.parse(content)
         except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
             raise VerificationError(

@@ -273,9 +273,9 @@ def _not_found(
     others = f", and {rolled_back} that were rolled back or replaced" if rolled_back else ""
     return SavepointNotFoundError(
         f"no savepoint{of} is called {name!r}; the store has {among}{of}{others}",
-        hint="see which there are: savepoints list"
+        hint="list those that exist: savepoints list"
         + (
-            "; to use one that a rollback left behind, give its id or add --any-line"
+            " (to use one that a rollback left behind, give its id or add --any-line)"
             if rolled_back
             else ""
         ),

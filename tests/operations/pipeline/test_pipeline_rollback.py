@@ -291,8 +291,6 @@ def test_a_reader_that_is_behind_and_in_no_settings_needs_a_writer(line: Line) -
         line.save(query, "before")
     where = str(line.place / "others")
 
-    with pytest.raises(UsageError, match="unknown where its new checkpoint should be"):
-        plan(line, "bronze", "before")
     with pytest.raises(
         UsageError, match=r"silver must first read 1 more version of .*, up to version 1"
     ):
