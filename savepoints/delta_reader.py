@@ -1,73 +1,99 @@
-"""Delta tables as deltalake reads them, with each of its panics as an error.
+"""Delta tables as deltalake opens them, with each of its panics as an error, and their rows.
 
 Rust panics at some damaged Parquet files. deltalake raises that as a `BaseException`, for which
-nobody is prepared; and beneath the C stream through which PyArrow reads, it aborts the process.
+nobody is prepared; and beneath the C stream through which PyArrow takes its rows, a panic aborts
+the process. arro3 takes them without that stream, but keeps Python's lock for as long. So the files
+of small tables are fetched whole and decoded by PyArrow, for which a damaged file is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from savepoints.io import Location, storage_options
+from savepoints.io import Location, in_parallel, storage_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
 
-def open_delta(
-    location: Location, *, version: int | None = None, options: Mapping[str, str] | None = None
-) -> DeltaTable:
+def open_delta(location: Location, *, version: int | None = None) -> DeltaTable:
     """Open a Delta table at a version, by default the newest.
-
-    Args:
-        location: The table.
-        version: The version.
-        options: deltalake's storage options, by default those of the location.
 
     Raises:
         TableNotFoundError: deltalake's, if there is no table.
         DeltaError: deltalake's, if it cannot be read.
     """
     from deltalake import DeltaTable
-
-    known = storage_options(location.uri) if options is None else dict(options)
-    with _raised():
-        return DeltaTable(str(location), version=version, storage_options=known)
-
-
-def select(sql: str, **tables: DeltaTable) -> pa.Table:
-    """Return the result of a SQL query over Delta tables, by deltalake's own engine.
-
-    PyArrow's would read through Python file objects in threads of its own, and when the process
-    ends right after, such a thread can abort it ("terminate called without an active exception").
-
-    Raises:
-        DeltaError: deltalake's, if a table cannot be read.
-    """
-    import pyarrow as pa
-    from deltalake import QueryBuilder
-
-    builder = QueryBuilder()
-    with _raised():
-        for name, table in tables.items():
-            builder.register(name, table)
-        rows = builder.execute(sql).read_all()
-    # `pa.table` would import pandas to find out that this is none of its frames.
-    return pa.RecordBatchReader.from_stream(rows).read_all()
-
-
-@contextmanager
-def _raised() -> Iterator[None]:
-    """Raise panics, and what the reader raises as a bare `Exception`, as deltalake's error."""
     from deltalake.exceptions import DeltaError
 
     try:
-        yield
+        return DeltaTable(
+            str(location), version=version, storage_options=storage_options(location.uri)
+        )
     except BaseException as error:
         # Each of Rust's libraries has a class of its own for panics, which cannot be imported.
-        if type(error) is Exception or type(error).__name__ == "PanicException":
+        if type(error).__name__ == "PanicException":
             raise DeltaError(str(error)) from None
         raise
+
+
+def small_rows(
+    location: Location,
+    table: DeltaTable,
+    columns: Sequence[str] | None = None,
+    files: Sequence[str] | None = None,
+) -> pa.Table:
+    """Return rows of a table without partitions, whose files are small.
+
+    Args:
+        location: The table, as it was opened.
+        columns: Those to read, by default all.
+        files: Paths of the files to read, by default all.
+
+    Returns:
+        The rows; a column that a file does not have is null.
+
+    Raises:
+        OSError: If a file is missing or damaged; the message names it.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    # Any object with a schema of Arrow, which pyarrow's types do not know.
+    whole = pa.schema(table.schema().to_arrow())  # type: ignore[arg-type]
+    schema = whole if columns is None else pa.schema([whole.field(name) for name in columns])
+
+    def read(path: str) -> pa.Table:
+        try:
+            file = pq.ParquetFile(pa.BufferReader(location.get(path)))
+            wanted = [name for name in schema.names if name in file.schema_arrow.names]
+            # In this thread: one of PyArrow's own, at the end of the process, can abort it.
+            found = file.read(wanted, use_threads=False)
+            # Writers differ in how they lay out texts.
+            return found.cast(pa.schema([schema.field(name) for name in wanted]))
+        except (OSError, pa.ArrowException) as error:
+            raise OSError(f"{path}: {error}") from None
+
+    found = in_parallel(read, file_paths(table) if files is None else list(files))
+    return pa.concat_tables([schema.empty_table(), *found], promote_options="default")
+
+
+def file_paths(table: DeltaTable) -> list[str]:
+    """Return the paths of a table's files, below it."""
+    return [str(path) for path in table.get_add_actions().column("path").to_pylist()]
+
+
+def files_with(table: DeltaTable, column: str, values: Sequence[str]) -> list[str]:
+    """Return the paths of the files that may have one of some texts, by Delta's statistics."""
+    actions = table.get_add_actions(flatten=True)
+    least, most = (
+        actions.column(name).to_pylist() if name in actions.schema.names else [None] * len(actions)
+        for name in (f"min.{column}", f"max.{column}")
+    )
+    return [
+        str(path)
+        for path, low, high in zip(actions.column("path").to_pylist(), least, most, strict=True)
+        if low is None or high is None or any(low <= value <= high for value in values)
+    ]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from savepoints.delta_reader import select
 from savepoints.io import Location
 from savepoints.moments import epoch_ms
 from savepoints.sources.archive import table
@@ -31,6 +30,9 @@ def first_at(uri: str, moment: datetime, ranges: Ranges) -> Iterator[tuple[str, 
     Yields:
         Topic, partition and offset; none where the archive has no such record.
     """
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
     wanted = [
         f"(topic = '{one.topic}' and \"partition\" = {one.partition} and "
         f'"offset" >= {one.earliest} and "offset" < {one.kafka_earliest})'
@@ -42,5 +44,6 @@ def first_at(uri: str, moment: datetime, ranges: Ranges) -> Iterator[tuple[str, 
         return
     query = _FIRST.format(moment=epoch_ms(moment), wanted=" or ".join(wanted))
     events = table.require(Location.of(uri))
-    for row in select(query, events=events).to_pylist():
+    found = pa.table(QueryBuilder().register("events", events).execute(query))
+    for row in found.to_pylist():
         yield str(row["topic"]), int(row["partition"]), int(row["first"])

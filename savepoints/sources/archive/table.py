@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from savepoints.delta_reader import open_delta, select
+from savepoints.delta_reader import open_delta, small_rows
 from savepoints.errors import NotFoundError, QueryRunningError, SavepointsError, VerificationError
 from savepoints.io import Location, persistently, plain, storage_options, unavailable
 from savepoints.moments import epoch_ms, utc_now
@@ -103,7 +103,7 @@ def _read(location: Location, table: DeltaTable) -> list[dict[str, Any]]:
     from deltalake.exceptions import DeltaError
 
     try:
-        found = select("select * from found", found=table)
+        found = small_rows(location, table)
     except (DeltaError, OSError) as error:
         raise _damaged(location, error) from None
     return [dict(row) for row in found.to_pylist()]

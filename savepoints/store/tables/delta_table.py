@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from savepoints.delta_reader import open_delta, select
+from savepoints.delta_reader import files_with, open_delta, small_rows
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel, persistently, plain, storage_options, unavailable
 from savepoints.moments import rfc3339
@@ -234,7 +234,7 @@ class StoreTable:
         # another process may have made it since it was not found.
         for _ in range(2):
             try:
-                return open_delta(self.location, options=options)
+                return open_delta(self.location)
             except TableNotFoundError:
                 if not self.location.list("_delta_log"):
                     return None
@@ -254,16 +254,20 @@ class StoreTable:
 
     def _known(self, table: DeltaTable, key: str, values: Sequence[str]) -> set[str]:
         """Return which values of a column of text a table has; only files that may are opened."""
-        found = self._read(table, key, f"where {key} in ({_listed(values)})")
-        return {str(one) for one in found.column(key).to_pylist()}
+        found = self._read(table, [key], files_with(table, key, values))
+        return {str(one) for one in found.column(key).to_pylist()} & set(values)
 
-    def _read(self, table: DeltaTable, what: str = "*", which: str = "") -> pa.Table:
+    def _read(
+        self,
+        table: DeltaTable,
+        columns: Sequence[str] | None = None,
+        files: Sequence[str] | None = None,
+    ) -> pa.Table:
         """Read rows, by default all."""
         from deltalake.exceptions import DeltaError
 
         try:
-            query = f"select {what} from rows {which}"  # noqa: S608 (`_listed` quotes)
-            return select(query, rows=table)
+            return small_rows(self.location, table, columns, files)
         except (DeltaError, OSError) as error:
             raise self._damaged(error) from None
 
