@@ -69,12 +69,15 @@ class ProgramLayout:
         self._known: tuple[App, Layout] | None = None
 
     def require(self, runner: Runner, checkpoint: Location, app: str) -> None:
-        """Compare the layout of a runner's program with that of a checkpoint, by name.
+        """Compare the layout of a runner's program with that of a checkpoint.
 
         Raises:
-            LayoutChangedError: If fields of the state have other names in the program.
+            LayoutChangedError: If fields of the state have other names or types in the program, or
+                are more or fewer.
         """
-        layout.require_names(layout.read(checkpoint), self._of(runner), app)
+        restored, now = layout.read(checkpoint), self._of(runner)
+        layout.require_types(restored, now, app)
+        layout.require_names(restored, now, app)
 
     def keep(self, runner: Runner) -> None:
         """Remember what runs, for `find_ahead`."""

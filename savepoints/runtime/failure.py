@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+# As in `[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema …`, which ends with its
+# SQLSTATE.
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ")
+_SQL_STATE = re.compile(r"SQLSTATE: \w{5}$")
+
 
 def report(error: BaseException) -> str:
     """Return what Spark says of a failure and of its causes, without its picture of the query."""
@@ -31,4 +38,10 @@ def cause(text: str) -> str:
         if below is None:
             lines.append(line.strip())
     telling = [line for line in lines if ": " in line and not line.startswith(others)]
-    return telling[-1][:500] if telling else text[:500]
+    if not telling:
+        return text[:500]
+    # What Spark says of a condition can go on for lines, of which the first one names it.
+    last = lines.index(telling[-1])
+    named = [line for line in lines[:last] if _CONDITION.search(line)]
+    is_its_end = _SQL_STATE.search(telling[-1]) and not _CONDITION.search(telling[-1])
+    return (named[-1] if named and is_its_end else telling[-1])[:500]

@@ -99,6 +99,21 @@ savepoints.errors.UsageError: {error}
     assert cause(text) == "savepoints.errors.UsageError: the function returned 2 rows instead of 1"
 
 
+def test_trap_the_last_line_of_sparks_explanation_is_shown_as_the_cause() -> None:
+    text = """org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
+Caused by: org.apache.spark.sql.execution.streaming.state.StateStoreValueSchemaNotCompatible: \
+[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match existing state \
+value schema.
+Existing value_schema=StructType() and new value_schema=StructType().
+If you want to force running the query without schema validation, please set the conf to false.
+However, please note that running the query with incompatible schema could cause non-deterministic \
+behavior. SQLSTATE: XXKST
+"""
+
+    assert "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema" in cause(text)
+
+
 def test_trap_what_was_suppressed_is_shown_as_the_cause() -> None:
     """As Spark's RocksDB says it when the disk is full and its files cannot be closed either."""
     text = """org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed
