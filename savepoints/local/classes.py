@@ -65,7 +65,16 @@ def _make(archive: Path, jars: Jars) -> bool:
                 other.unlink()
     except (subprocess.SubprocessError, OSError) as error:
         # Only time is lost.
+        # Both would say the command, which has the paths of all jars.
+        why: object = error
+        if isinstance(error, subprocess.TimeoutExpired):
+            why = f"it took more than {_SECONDS} s"
+        elif isinstance(error, subprocess.CalledProcessError):
+            why = f"exit code {error.returncode}"
         output = (getattr(error, "stderr", None) or "").strip().splitlines()[-1:]
-        logger.warning("could not make an archive of Spark's classes: %s %s", error, *output)
+        logger.warning(
+            "could not archive Spark's classes, so Spark starts as fast as without: %s",
+            " ".join(map(str, (why, *output))),
+        )
         return False
     return True

@@ -236,7 +236,8 @@ class _BoundedRun:
             f"batch {batch} of {self.runner.query} was started and is already in "
             f"{', '.join(written)}, but it ends at {beyond}, beyond the requested end",
             hint=f"finish the batch (savepoints run {self.runner.query} --until latest, or "
-            "--until with a file of these offsets), or roll back: savepoints rollback latest",
+            "--until with a file of these offsets), or roll back: savepoints rollback latest "
+            f"--query {self.runner.query}",
             query=self.runner.query,
             batch_id=batch,
             offsets=beyond,

@@ -436,7 +436,8 @@ class Runner:
             )
         raise SavepointsError(
             what,
-            hint="fix the cause and run the query again, or roll back: savepoints rollback latest",
+            hint="fix the cause and run the query again, or roll back: savepoints rollback latest "
+            f"--query {self.query}",
             query=self.query,
         )
 

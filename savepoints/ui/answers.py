@@ -252,6 +252,12 @@ def _problems(
             else f"The newest savepoint is restorable for only {until.value.removesuffix(' left')}"
         )
         yield Problem(f"{what}: {until.note}.", f"savepoints create {name}")
+    ran = _newest(facts.events, "run", query)
+    begun = max((one.begun_at for one in facts.generations), default=facts.at)
+    # A run of another generation has nothing to do with what would be run now.
+    if ran and ran.result == "failed" and ran.at > begun and query not in facts.busy:
+        what = f"The last run failed {span_text(facts.at - ran.at)} ago: {ran.message}."
+        yield Problem(what, f"savepoints run {name}")
     broken = [one for one in facts.savepoints if one.state == "broken"]
     if broken:
         reason = f": {broken[0].state_reason}" if broken[0].state_reason else ""

@@ -127,6 +127,22 @@ def test_a_verify_of_all_has_failed_only_for_those_that_it_names() -> None:
     assert levels == {"orders": "bad", "clicks": "good"}
 
 
+def test_a_run_that_failed_is_a_problem_until_another_one_or_a_new_generation() -> None:
+    failed = event("run", 70, "failed", message="the query orders failed: disk full")
+
+    (problem,) = only(store(1, events=(failed,))).problems
+    assert problem.text == "The last run failed 2 h ago: the query orders failed: disk full."
+    assert problem.command == "savepoints run orders"
+    for others in (
+        {"events": (event("run", 71), failed)},
+        {"events": (failed,), "busy": {"orders": "run"}},
+    ):
+        assert only(store(1, **others)).problems == ()
+    later = (generation("orders", 2, 71, "rollback"), generation("orders", 1, 0, ended=71))
+    facts = dataclasses.replace(store(1, events=(failed,)), generations=later)
+    assert not any("run" in one.text for one in only(facts).problems)
+
+
 def test_an_interrupted_operation_comes_with_the_command_that_ends_it() -> None:
     cut = operation("rollback", 71, "safety", "begin", done=1, command="savepoints rollback x")
     (problem,) = only(store(1, operations=(cut,))).problems

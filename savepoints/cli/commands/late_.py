@@ -29,15 +29,15 @@ _HOURS = 24
 )
 @common
 def command(call: Invocation, query: str, since: datetime | None) -> None:
-    """List the events that QUERY read but Spark dropped as late.
+    """Count the events that QUERY read but Spark dropped as late.
 
     Spark drops events that the watermark has passed without an error, and its metrics count only
-    rows after partial aggregation. This command finds the events themselves: it compares what each
+    rows after partial aggregation. This command counts the events themselves: it compares what each
     batch read with the watermark of that batch, as each operator of the program does. Nothing is
     changed, and the query may be running.
 
-    Events that have been merged since are not listed. Duplicates of events that were counted are
-    listed separately and never merged. To merge the others, use `savepoints merge QUERY --dropped`.
+    Events that have been merged since are left out. Duplicates of events that counted on arrival
+    are shown separately and never merged. To merge the others, use `savepoints merge QUERY --dropped`.
 
     \b
     Examples:

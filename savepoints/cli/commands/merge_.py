@@ -228,7 +228,8 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
     if done.policy == "append" and done.rows:
         return [("query", done.query), ("appended", counted), ("took", f"{done.seconds:.1f} s")]
     if done.checkpoint is None:
-        why = f"already merged by {done.merged_by}" if done.merged_by else "all already seen"
+        by = f"merged by {done.merged_by} or " if done.merged_by else ""
+        why = f"all already {by}seen"
         rest = f"; {count_text(left_out, 'row')} excluded by --until" if left_out else ""
         return [
             ("query", done.query),

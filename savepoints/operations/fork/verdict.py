@@ -16,6 +16,7 @@ from savepoints.operations.inspect.diff import Diff
 from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.outputs.compare.sql_metrics import Figure
 from savepoints.result import Result
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.runtime.runner import Ran
@@ -256,9 +257,8 @@ def _of_output(output: OutputDifference, limits: ThresholdSettings) -> Iterator[
             exceeds=output.share > limits.rows,
         )
     if output.different_columns:
-        text = (
-            f"{output.name}: {output.different_columns} columns added, dropped or changed in type"
-        )
+        columns = count_text(output.different_columns, "column")
+        text = f"{output.name}: {columns} added, dropped or changed in type"
         yield _Finding(
             f"{text} (allowed {limits.columns})", exceeds=output.different_columns > limits.columns
         )

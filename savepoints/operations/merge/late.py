@@ -58,7 +58,7 @@ def late(
     since: datetime | None = None,
     progress: Progress = silent,
 ) -> LateEvents:
-    """List the events that a query dropped as late; it may be running, and is not changed.
+    """Count the events that a query dropped as late; it may be running, and is not changed.
 
     An event in the store records the number; the gauge `savepoints_late_events` shows it.
 

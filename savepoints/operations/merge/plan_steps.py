@@ -134,6 +134,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
         f"{one.entities} from {one.savepoint.id if one.savepoint else 'their first event'}"
         for one in used.values()
     )
+    seen = f"; {plan.known:,} of the batch already seen" if plan.known else ""
     then = "refuse if any differs"
     if not against:
         then = f"if any differs, replay {count_text(batches, 'batch')} one by one and compare again"
@@ -151,9 +152,10 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
         steps=(
             Step(
                 "replayed",
-                f"replay {count_text(events, 'event')} of "
-                f"{count_text(plan.entities, 'entity')} ({begins}) and "
-                f"{count_text(controls, 'control entity')}, {how}; {plan.query} keeps running",
+                f"merge {count_text(plan.rows, 'new event')} of "
+                f"{count_text(plan.entities, 'entity')}{seen}: replay these entities ({begins}) "
+                f"and {count_text(controls, 'control entity')}, {count_text(events, 'event')} in "
+                f"all, {how}; {plan.query} keeps running",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),
             Step("paused", f"pause {plan.query}, and replay what has arrived since"),

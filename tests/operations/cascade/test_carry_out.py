@@ -102,7 +102,7 @@ def test_none_is_finished_before_the_table_that_it_reads_is_corrected(local_stor
     made = plan("gold", "silver")
     merged(local_store)
     carry_out.announce(made, local_store)
-    with pytest.raises(UnfinishedOperationError, match="/lake/silver, which gold reads, is not"):
+    with pytest.raises(UnfinishedOperationError, match="/lake/silver, which gold reads, has not"):
         unfinished.resume(local_store, made.operation_id)
 
 
