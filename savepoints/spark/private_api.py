@@ -8,6 +8,7 @@
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
 | `Filter.condition`, `TreePattern` | if a predicate is of the row alone | 3.5 to 4.2 | no `where` |
 | `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
+| `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
 
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 # py4j's proxies for Java objects have no types.
@@ -30,6 +31,9 @@ JavaObject: TypeAlias = Any
 
 STATE_REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 STATE_REWRITER_ARGUMENTS = 8
+_UNSAFE_ROW = "org.apache.spark.sql.catalyst.expressions.UnsafeRow"
+# Null for null, nothing else null, and always the same.
+_INVOKED = (True, False, True)
 READ_ALL_COLUMN_FAMILIES = "_readAllColumnFamilies"
 
 
@@ -113,6 +117,34 @@ def frame(spark: SparkSession, plan: JavaObject) -> DataFrame:
 
     dataset = jvm(spark).org.apache.spark.sql.classic.Dataset
     return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def row_bytes(frame: DataFrame, column: str, *, canonical_floats: bool) -> Column:
+    """Return the bytes of a column of structs as Spark writes them: as those of an `UnsafeRow`.
+
+    Args:
+        frame: The frame whose column it is. Its plan must end with an operator that has no code of
+            its own in whole-stage code generation, such as `coalesce`: in the rows that such a one
+            passes on, a struct is an `UnsafeRow`.
+        canonical_floats: Whether -0.0 becomes 0.0 and all NaNs alike, as in keys of aggregations.
+    """
+    from pyspark.sql.classic.column import Column
+
+    sql = jvm(frame.sparkSession).org.apache.spark.sql
+    found = analyzed_plan(frame.select(column)).output().head()
+    if canonical_floats:
+        rule = getattr(sql.catalyst.optimizer, "NormalizeFloatingNumbers$")
+        found = getattr(rule, "MODULE$").normalize(found)
+    row = jvm(frame.sparkSession).java.lang.Class.forName(_UNSAFE_ROW)
+    none = sequence(frame.sparkSession, ())
+
+    def call(target: JavaObject, method: str, kind: JavaObject) -> JavaObject:
+        invoke = sql.catalyst.expressions.objects.Invoke
+        return invoke(target, method, kind, none, none, *_INVOKED)
+
+    copied = call(found, "copy", sql.types.ObjectType(row))
+    binary = sql.types.DataType.fromDDL("binary")
+    return Column(sql.classic.ExpressionUtils.column(call(copied, "getBytes", binary)))
 
 
 def sequence(spark: SparkSession, elements: Sequence[JavaObject]) -> JavaObject:

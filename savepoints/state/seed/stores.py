@@ -15,11 +15,9 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
-from savepoints.checkpoint.state.schema import StateField, StateSchema
+from savepoints.checkpoint.state.schema import StateField, StateSchema, type_text
 from savepoints.model import OperatorState
-from savepoints.spark import arrow_batches
-from savepoints.state.change import column_transforms
-from savepoints.state.codec import decode, encode
+from savepoints.spark import private_api
 from savepoints.state.seed import visible as visibles
 from savepoints.state.seed.visible import (
     EXPIRES,
@@ -33,10 +31,10 @@ from savepoints.state.seed.visible import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_ENCODED = "key_hash int, ord long, key_bytes binary, value_bytes binary"
+# More than any frame has: `coalesce` leaves them.
+_PARTITIONS_AS_THEY_ARE = 1 << 30
 _NAMES = ("key_hash", "ord", "key_bytes", "value_bytes")
 _NOTHING = (
     "CAST(id AS int) AS key_hash",
@@ -204,56 +202,49 @@ def _fields(visible: Visible, part: str) -> tuple[Column, ...]:
 
 
 def _encoded(family: Family, shape: OperatorShape) -> DataFrame:
-    """Return the rows of a family as a state store has them."""
+    """Return the rows of a family as a state store has them, in the bytes that Spark writes."""
     from pyspark.sql import functions as F
 
     rows = family.rows
     order = F.col(_ORDER) if _ORDER in rows.columns else F.monotonically_increasing_id()
     key_hash = F.hash(*family.placed_by) if family.placed_by else F.lit(0)
-    flat = rows.select(
+    where = f"{shape}, {family.schema.column_family}"
+    made = rows.select(
         key_hash.alias("key_hash"),
         order.alias("ord"),
-        *(column.alias(f"k{n}") for n, column in enumerate(family.key)),
-        *(column.alias(f"v{n}") for n, column in enumerate(family.value)),
+        _row(family.schema.key, family.key).alias("key"),
+        _row(family.schema.value, family.value).alias("value"),
     )
-    where = f"{shape}, {family.schema.column_family}"
+    for part, fields in (("key", family.schema.key), ("value", family.schema.value)):
+        _require_types(made, part, fields, where)
+    # Each row as bytes, of which the structs are then parts.
+    flat = made.coalesce(_PARTITIONS_AS_THEY_ARE)
+    bytes_of = partial(private_api.row_bytes, flat)
     # As Spark does for an aggregation, and not for a deduplication.
-    canonical = shape.name == _AGGREGATE
-    made = partial(_bytes, family.schema, where, canonical)
-    return arrow_batches.mapped(flat, made, _ENCODED)
+    key = bytes_of("key", canonical_floats=shape.name == _AGGREGATE)
+    value = bytes_of("value", canonical_floats=False)
+    return flat.select("key_hash", "ord", key.alias("key_bytes"), value.alias("value_bytes"))
 
 
-def _bytes(
-    schema: StateSchema,
-    where: str,
-    canonical_floats: bool,
-    batch: pa.RecordBatch,
-) -> pa.RecordBatch:
-    import pyarrow as pa
+def _row(fields: Sequence[StateField], columns: Sequence[Column]) -> Column:
+    """Return a struct with the fields of a key or value, by position, voids put back."""
+    from pyspark.sql import functions as F
 
-    key = _row(schema.key, "k", where, batch)
-    value = _row(schema.value, "v", where, batch)
-    columns = [
-        batch.column("key_hash"),
-        batch.column("ord"),
-        encode.encode(key, schema.key, where, canonical_floats=canonical_floats)
-        if key
-        else pa.array([b""] * batch.num_rows, pa.binary()),
-        encode.encode(value, schema.value, where),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=list(_NAMES))
+    given = iter(columns)
+    return F.struct(
+        *(
+            (F.lit(None) if one.type == "void" else next(given)).alias(f"c{n}")
+            for n, one in enumerate(fields)
+        )
+    )
 
 
-def _row(
-    fields: Sequence[StateField], prefix: str, where: str, batch: pa.RecordBatch
-) -> list[decode.Array]:
-    """Return the columns of a row in the types of the state, voids put back."""
-    import pyarrow as pa
+def _require_types(rows: DataFrame, part: str, fields: Sequence[StateField], where: str) -> None:
+    """Check that a row is made of what its schema says: others would be read as something else."""
+    from pyspark.sql.types import StructType
 
-    names = (f"{prefix}{n}" for n in range(len(fields)))
-    return [
-        pa.nulls(batch.num_rows)
-        if one.type == "void"
-        else column_transforms.exactly(batch.column(next(names)), form.type)
-        for one, form in zip(fields, decode.arrow_fields(fields, where), strict=True)
-    ]
+    made = rows.schema[part].dataType
+    assert isinstance(made, StructType)
+    for column, field in zip(made.fields, fields, strict=True):
+        found, wanted = type_text(column.dataType.jsonValue()), type_text(field.type)
+        assert found == wanted, f"{where}: {part}.{field.name} is {found}, not {wanted}"
