@@ -37,7 +37,8 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
     changed, and the query may be running.
 
     Events that have been merged since are left out. Duplicates of events that counted on arrival
-    are shown separately and never merged. To merge the others, use `savepoints merge QUERY --dropped`.
+    are shown separately and never merged. To merge the others, use `savepoints merge QUERY
+    --dropped`.
 
     \b
     Examples:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.state.schema import StateField, StateSchema, type_text
 from savepoints.model import OperatorState
 from savepoints.spark import private_api
+from savepoints.state.codec import encode
 from savepoints.state.seed import visible as visibles
 from savepoints.state.seed.visible import (
     EXPIRES,
@@ -219,11 +220,30 @@ def _encoded(family: Family, shape: OperatorShape) -> DataFrame:
         _require_types(made, part, fields, where)
     # Each row as bytes, of which the structs are then parts.
     flat = made.coalesce(_PARTITIONS_AS_THEY_ARE)
-    bytes_of = partial(private_api.row_bytes, flat)
     # As Spark does for an aggregation, and not for a deduplication.
-    key = bytes_of("key", canonical_floats=shape.name == _AGGREGATE)
-    value = bytes_of("value", canonical_floats=False)
+    normal = shape.name == _AGGREGATE
+    key = _bytes(flat, "key", family.schema.key, where, canonical_floats=normal)
+    value = _bytes(flat, "value", family.schema.value, where, canonical_floats=False)
     return flat.select("key_hash", "ord", key.alias("key_bytes"), value.alias("value_bytes"))
+
+
+def _bytes(
+    rows: DataFrame,
+    part: str,
+    fields: Sequence[StateField],
+    where: str,
+    *,
+    canonical_floats: bool,
+) -> Column:
+    """Return the bytes of a key or value, which is a struct."""
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    if any(one.type != "void" for one in fields):
+        return private_api.row_bytes(rows, part, canonical_floats=canonical_floats)
+    # The same for each row: Spark would move the struct up here as a constant.
+    nulls = [pa.nulls(1) for _ in fields]
+    return F.lit(encode.encode(nulls, fields, where)[0].as_py() if fields else b"")
 
 
 def _row(fields: Sequence[StateField], columns: Sequence[Column]) -> Column:
