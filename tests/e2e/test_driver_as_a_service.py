@@ -34,7 +34,7 @@ class Service:
 
     def start(self, ending: str = "attached.stop()", every: str = "10m") -> subprocess.Popen[str]:
         """Start it, and wait until a first batch is committed."""
-        program, service, *_ = blocks("your-driver.md", "python")
+        program, _reader, service, *_ = blocks("your-driver.md", "python")
         program = program.replace('every="10m"', f'every="{every}"')
         begin, _, _ = program.partition("query.processAllAvailable()")
         text = begin + service.replace("attached.stop()", ending)

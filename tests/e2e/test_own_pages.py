@@ -108,14 +108,14 @@ def test_the_driver_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> No
     assert table() == Counter(users)
 
     # The sentence below the commands: an undo leads back to where the rollback found it.
-    undo = ["savepoints", "undo", "clicks", "--to", str(tmp_path / "checkpoints" / "3"), "--yes"]
-    savepoints(undo, tmp_path, **spark)
+    savepoints(["savepoints", "undo", "clicks", "--yes"], tmp_path, **spark)
+    assert (tmp_path / "checkpoints" / "3" / "metadata").is_file(), "beside the others"
     assert table() == before + Counter(["bob", "cy"])
 
 
 def test_the_merge_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> None:
     """Its bug counts each click of one user twice."""
-    program = blocks("your-driver.md", "python")[3]
+    program = blocks("your-driver.md", "python")[4]
     buggy = program.replace(
         'clicks.groupBy("user")\n    .count()',
         "clicks.selectExpr(\"explode(array_repeat(user, if(user = 'bob', 2, 1))) as user\")\n"
@@ -155,7 +155,7 @@ def test_the_merge_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> Non
 def test_the_scheduled_job_of_the_page_saves_what_it_read_and_nothing_twice(
     tmp_path: Path,
 ) -> None:
-    program, _, job, *_ = blocks("your-driver.md", "python")
+    program, _, _, job, *_ = blocks("your-driver.md", "python")
     begin, _, _ = program.partition("query.processAllAvailable()")
     once = begin.replace(
         '.outputMode("complete")', '.outputMode("complete").trigger(availableNow=True)'
@@ -172,7 +172,7 @@ def test_the_scheduled_job_of_the_page_saves_what_it_read_and_nothing_twice(
 
 
 def test_the_second_version_of_the_page_goes_on_beside_the_first(tmp_path: Path) -> None:
-    program, _, _, _, restoring, comparing = blocks("your-driver.md", "python")
+    program, _, _, _, _, restoring, comparing = blocks("your-driver.md", "python")
     (tmp_path / "clicks.py").write_text(program)
     known = program[program.index("known =") : program.index("clicks = ")]
     second = program.replace(known, "checkpoint = sys.argv[2]\n")
