@@ -31,7 +31,7 @@ def test_trap_a_damaged_schema_in_a_file_makes_the_reader_panic(table: Path) -> 
     assert schema is not None
 
     refused, place = 0, Location.of(str(table))
-    for at in range(schema.start(1), schema.end(1)):
+    for at in range(schema.start(1), schema.end(1), 3):
         damaged = bytearray(whole)
         damaged[at] ^= 1 << at % 8
         file.write_bytes(bytes(damaged))
@@ -43,7 +43,7 @@ def test_trap_a_damaged_schema_in_a_file_makes_the_reader_panic(table: Path) -> 
         else:
             assert read.num_rows == ROWS.num_rows
 
-    assert refused > len(schema[1]) // 2
+    assert refused > len(schema[1]) // 6
 
 
 def test_trap_a_damaged_checkpoint_makes_the_reader_panic(table: Path) -> None:
