@@ -76,8 +76,9 @@ def small_rows(
         except (OSError, pa.ArrowException) as error:
             raise OSError(f"{path}: {error}") from None
 
+    # Not `Schema.empty_table`, which imports pandas.
     found = in_parallel(read, file_paths(table) if files is None else list(files))
-    return pa.concat_tables([schema.empty_table(), *found], promote_options="default")
+    return pa.concat_tables([pa.Table.from_batches([], schema), *found], promote_options="default")
 
 
 def file_paths(table: DeltaTable) -> list[str]:

@@ -195,11 +195,12 @@ def test_a_target_that_is_taken_is_refused_before_anything_is_written(query: Que
     assert contents(query.place) == before
 
 
-def test_without_settings_the_new_checkpoint_must_be_named(query: Query) -> None:
-    with pytest.raises(UsageError) as refused:
-        query.plan(to=None)
+def test_without_settings_the_new_checkpoint_is_beside_the_old_one(query: Query) -> None:
+    plan = query.plan(to=None)
 
-    assert "--to" in refused.value.hint
+    assert plan.checkpoint == f"{query.checkpoint}-2"
+    done = rollback.execute(plan, query.store)
+    assert (done.checkpoint, done.generation) == (plan.checkpoint, 2)
 
 
 def test_a_present_without_committed_batch_needs_no_safety_savepoint(query: Query) -> None:
