@@ -8,7 +8,7 @@ of small tables are fetched whole and decoded by PyArrow, for which a damaged fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from savepoints.io import Location, in_parallel, storage_options
@@ -18,8 +18,17 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
-def open_delta(location: Location, *, version: int | None = None) -> DeltaTable:
+# With a higher one Parquet's rows are not yet the table's: deletion vectors, mapped columns.
+_PLAIN_READER = 1
+
+
+def open_delta(
+    location: Location, *, version: int | None = None, options: Mapping[str, str] | None = None
+) -> DeltaTable:
     """Open a Delta table at a version, by default the newest.
+
+    Args:
+        options: deltalake's, by default those of the location.
 
     Raises:
         TableNotFoundError: deltalake's, if there is no table.
@@ -28,10 +37,9 @@ def open_delta(location: Location, *, version: int | None = None) -> DeltaTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
+    known = storage_options(location.uri) if options is None else dict(options)
     try:
-        return DeltaTable(
-            str(location), version=version, storage_options=storage_options(location.uri)
-        )
+        return DeltaTable(str(location), version=version, storage_options=known)
     except BaseException as error:
         # Each of Rust's libraries has a class of its own for panics, which cannot be imported.
         if type(error).__name__ == "PanicException":
@@ -57,10 +65,13 @@ def small_rows(
 
     Raises:
         OSError: If a file is missing or damaged; the message names it.
+        DeltaError: deltalake's, likewise, where somebody has given the table a newer protocol.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if table.protocol().min_reader_version > _PLAIN_READER:
+        return _by_engine(table, columns)
     # Any object with a schema of Arrow, which pyarrow's types do not know.
     whole = pa.schema(table.schema().to_arrow())  # type: ignore[arg-type]
     schema = whole if columns is None else pa.schema([whole.field(name) for name in columns])
@@ -77,13 +88,22 @@ def small_rows(
             raise OSError(f"{path}: {error}") from None
 
     # Not `Schema.empty_table`, which imports pandas.
-    found = in_parallel(read, file_paths(table) if files is None else list(files))
+    paths = table.get_add_actions().column("path").to_pylist() if files is None else files
+    found = in_parallel(read, list(map(str, paths)))
     return pa.concat_tables([pa.Table.from_batches([], schema), *found], promote_options="default")
 
 
-def file_paths(table: DeltaTable) -> list[str]:
-    """Return the paths of a table's files, below it."""
-    return [str(path) for path in table.get_add_actions().column("path").to_pylist()]
+def _by_engine(table: DeltaTable, columns: Sequence[str] | None) -> pa.Table:
+    """Return all rows by deltalake's own engine, which knows every protocol that it can open."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    names = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
+    found = QueryBuilder().register("found", table).execute(f"select {names} from found")  # noqa: S608
+    try:
+        return pa.RecordBatchReader.from_stream(found).read_all()
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from None
 
 
 def files_with(table: DeltaTable, column: str, values: Sequence[str]) -> list[str]:

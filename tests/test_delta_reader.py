@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
@@ -62,6 +63,24 @@ def test_trap_a_damaged_checkpoint_makes_the_reader_panic(table: Path) -> None:
             refused += 1
 
     assert refused > 0
+
+
+@pytest.mark.parametrize("kind", ["deletion_vectors", "column_mapping"])
+def test_trap_rows_of_a_newer_protocol_are_not_those_of_its_files(
+    kind: str, tmp_path: Path
+) -> None:
+    """Whoever turns that on for a store's table: a deleted row came back, or none was found."""
+    rows = {}
+    for name in (kind, "plain"):
+        with ZipFile(Path(__file__).parent / "data" / "tables" / f"{name}.zip") as packed:
+            packed.extractall(tmp_path / name)
+        (log,) = (tmp_path / name).rglob("_delta_log")
+        place = Location.of(str(log.parent))
+        found = small_rows(place, open_delta(place)).to_pylist()
+        rows[name] = sorted(found, key=lambda row: int(row["n"]))
+
+    assert rows[kind] == rows["plain"]
+    assert rows["plain"]
 
 
 def test_of_many_files_only_those_are_read_that_may_have_a_value(table: Path) -> None:

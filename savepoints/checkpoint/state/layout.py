@@ -57,16 +57,15 @@ def require_names(was: Layout, now: Layout, program: str) -> None:
 
     Spark itself notices other operators and stores.
     """
-    for (operator_id, store), schemas in was.items():
-        for one in schema.differences(schemas, now.get((operator_id, store), ())):
+    for store, schemas in was.items():
+        for one in schema.differences(schemas, now.get(store, ())):
             if one.was and one.now and one.was.split()[1:] == one.now.split()[1:]:
-                raise LayoutChangedError(
-                    f"the state of operator {operator_id}, store {store}, does not match "
-                    f"{program}: {one}, which Spark would not notice",
+                raise _changed(
+                    store,
+                    program,
+                    f"{one}, which Spark would not notice",
                     hint="put the aggregates back in their old order; or, if one of them only "
                     "has a new name, run the query with --accept-state-names",
-                    operator_id=operator_id,
-                    store=store,
                 )
 
 
@@ -76,20 +75,29 @@ def require_types(was: Layout, now: Layout, program: str) -> None:
     Spark refuses them as well, but in its first batch (`StateSchemaCompatibilityChecker`).
     Stores with several column families may gain some, and are left to it.
     """
-    for (operator_id, store), schemas in was.items():
-        program_has = now.get((operator_id, store), ())
+    for store, schemas in was.items():
+        program_has = now.get(store, ())
         if len(schemas) != 1 or len(program_has) != 1:
             continue
         for one in schema.differences(schemas, program_has):
             if _type(one.was) != _type(one.now):
-                raise LayoutChangedError(
-                    f"the state of operator {operator_id}, store {store}, does not match "
-                    f"{program}: {one}",
+                raise _changed(
+                    store,
+                    program,
+                    str(one),
                     hint="see what a migration would do: savepoints upgrade check --app "
                     f"{program} --from latest; or run the program that fits",
-                    operator_id=operator_id,
-                    store=store,
                 )
+
+
+def _changed(store: tuple[int, str], program: str, what: str, *, hint: str) -> LayoutChangedError:
+    operator_id, name = store
+    return LayoutChangedError(
+        f"the state of operator {operator_id}, store {name}, does not match {program}: {what}",
+        hint=hint,
+        operator_id=operator_id,
+        store=name,
+    )
 
 
 def _type(field: str | None) -> str | None:

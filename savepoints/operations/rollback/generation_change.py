@@ -41,6 +41,7 @@ from savepoints.store.locks.journal import Journal
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -264,7 +265,7 @@ def summary(plan: GenerationPlan, seconds: float) -> dict[str, Any]:
     names = ("operation_id", "query", "savepoint_id", "generation")
     return {
         **{name: getattr(plan, name) for name in names},
-        "checkpoint": Location.of(plan.checkpoint).uri.for_spark,
+        "checkpoint": Uri.parse(plan.checkpoint).for_spark,
         "seconds": seconds,
     }
 

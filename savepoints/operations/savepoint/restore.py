@@ -38,6 +38,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
 from savepoints.texts import count_text
+from savepoints.uri import Uri
 
 
 @dataclass(frozen=True)
@@ -329,7 +330,7 @@ def restored(plan: RestorePlan, *, begun: float, already: bool) -> Restored:
     files = [info for info in target.list() if info.path != native.RESTORE_MARKER]
     return Restored(
         plan.savepoint_id,
-        Location.of(plan.target).uri.for_spark,
+        Uri.parse(plan.target).for_spark,
         plan.form,
         committed_batches(files)[-1],
         time.monotonic() - begun,

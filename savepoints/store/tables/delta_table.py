@@ -234,7 +234,7 @@ class StoreTable:
         # another process may have made it since it was not found.
         for _ in range(2):
             try:
-                return open_delta(self.location)
+                return open_delta(self.location, options=options)
             except TableNotFoundError:
                 if not self.location.list("_delta_log"):
                     return None
