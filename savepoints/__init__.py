@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from savepoints.operations.maintain.gc import Collected
     from savepoints.operations.maintain.rebuild_catalog import Rebuilt
     from savepoints.operations.merge.result import Merged
+    from savepoints.operations.migrate.migrate import MigrationOptions
     from savepoints.operations.pipeline.group_savepoint import Group
     from savepoints.operations.pipeline.pipeline_graph import Pipeline
     from savepoints.operations.rollback.generation_change import Moved
@@ -139,6 +140,7 @@ _NAMES = {
     "savepoints.operations.maintain.gc": ("Collected",),
     "savepoints.operations.maintain.rebuild_catalog": ("Rebuilt",),
     "savepoints.operations.merge.result": ("Merged",),
+    "savepoints.operations.migrate.migrate": ("MigrationOptions",),
     "savepoints.operations.pipeline.group_savepoint": ("Group",),
     "savepoints.operations.rollback.generation_change": ("Moved",),
     "savepoints.operations.rollback.rollback": ("RolledBack",),
@@ -202,6 +204,7 @@ __all__ = [
     "MergeFunctions",
     "Merged",
     "MergedThrough",
+    "MigrationOptions",
     "MissingExtraError",
     "Moved",
     "NativeOnlyError",

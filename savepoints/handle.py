@@ -52,6 +52,7 @@ from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate import edit as _edit
 from savepoints.operations.migrate import migrate as _migrate
 from savepoints.operations.migrate import upgrade_check as _upgrade_check
+from savepoints.operations.migrate.migrate import MigrationOptions
 from savepoints.operations.pipeline import group_savepoint as _group_savepoint
 from savepoints.operations.pipeline import groups as _groups
 from savepoints.operations.pipeline import periodic_groups as _periodic_groups
@@ -384,6 +385,7 @@ class SavepointHandle:
         form: Form | None = None,
         check_source: bool = True,
         even_broken: bool = False,
+        migration: MigrationOptions | None = None,
     ) -> BoundPlan[ForksPlan, ..., tuple[Forked, ...]]:
         """Plan new queries that begin with this state, each with outputs of its own.
 
@@ -402,13 +404,18 @@ class SavepointHandle:
             form: The form to restore; by default native if the savepoint has it.
             check_source: Ask Kafka whether it still has the records that come next.
             even_broken: Accept a savepoint that `verify` found broken.
+            migration: Convert the state for `app`, if that cannot continue with it as it is; such
+                as `MigrationOptions(maps=("max=most",))`. See `migrate`.
 
         Raises:
             TargetExistsError: If a checkpoint or table is there already.
+            LayoutChangedError: If the state cannot be converted.
             SourceDataGoneError: If Kafka no longer has the records that come next.
             UsageError: If the program is not known.
         """
-        options = ForkOptions(app, outputs, checkpoints, tables, form, check_source, even_broken)
+        options = ForkOptions(
+            app, outputs, checkpoints, tables, form, check_source, even_broken, migration
+        )
         plan = _fork_plan.plan_all(self.store, self.id, names, options)
         return BoundPlan(plan, self.store, _fork.execute_all)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -26,15 +25,6 @@ DEFAULT = click.option(
     metavar="COLUMN=VALUE",
     help="Value for a new column in the state that is converted; may be repeated.",
 )
-
-
-@dataclass(frozen=True)
-class MigrationOptions:
-    """The values of `--migrate` and of the options that belong to it."""
-
-    maps: tuple[str, ...]
-    defaults: dict[str, str]
-    allow_dropped_state: bool
 
 
 def migrating(function: Function) -> Function:
@@ -65,6 +55,8 @@ def migrating(function: Function) -> Function:
                 "--map, --default and --allow-dropped-state require --migrate",
                 hint="add --migrate --app package.module:attribute",
             )
+        from savepoints.operations.migrate.migrate import MigrationOptions
+
         found = MigrationOptions(maps, defaults_of(defaults), allow_dropped_state)
         return function(*args, migration=found if migrate else None, **options)
 

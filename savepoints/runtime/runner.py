@@ -108,7 +108,7 @@ class _RunningBatch:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._begun = self._told = time.monotonic()
-        self._last: int | None = None
+        self._last: str | None = None
 
     def look(self, query: StreamingQuery) -> None:
         now = time.monotonic()
@@ -116,7 +116,8 @@ class _RunningBatch:
             return
         self._told = now
         progress: Any = query.lastProgress
-        last = None if progress is None else int(progress["batchId"])
+        # Not the batch: a trigger without data already has the number of the next one.
+        last = None if progress is None else str(progress["timestamp"])
         status = query.status
         # A trigger is also active while it asks the sources whether there is anything.
         runs = status["isTriggerActive"] and status["isDataAvailable"]
@@ -320,7 +321,7 @@ class Runner:
         for name, output in self._app.outputs.items():
             part = output.selection.checked(result, name)
             write.ensure_table(self._table(name), part.schema.json())
-            batch_version.require_columns(str(self._table(name)), part.columns)
+            batch_version.require_columns(str(self._table(name)), part.schema)
         return result
 
     def _start(

@@ -75,6 +75,15 @@ class StoreFacts:
             merges=tuple(one for one in self.merges if one.query in queries),
         )
 
+    def is_undo(self, begun: Generation) -> bool:
+        """Return True if a generation began because an operation was undone."""
+        return any(
+            one.is_undo
+            and one.is_on(begun.query)
+            and one.plan.get("generation") == begun.generation
+            for one in self.operations
+        )
+
     def shows(self, moment: datetime) -> bool:
         """Return True if the page shows what happened then."""
         return self.since is None or moment >= self.since

@@ -164,7 +164,7 @@ def _lane(
         min([one.begun_at, *mine]),
         facts.at if one.status == "current" else (one.ended_at or one.begun_at),
         one.status == "current",
-        one.begun_by,
+        "undo" if facts.is_undo(one) else one.begun_by,
         one.begun_from,
         until,
         (row, origin.cut.committed_at) if origin and row is not None else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from savepoints.moments import parse_rfc3339
@@ -25,7 +26,12 @@ class StepRow:
 
 @dataclass(frozen=True)
 class OperationRow:
-    """An operation with its steps."""
+    """An operation with its steps.
+
+    Attributes:
+        undid: Id of the operation that it took back, empty without one.
+        undone_by: Id of the operation that took it back after it was finished, likewise.
+    """
 
     id: str
     verb: str
@@ -35,6 +41,8 @@ class OperationRow:
     state: str
     command: str
     steps: tuple[StepRow, ...]
+    undid: str = ""
+    undone_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,14 +74,14 @@ def log(facts: StoreFacts) -> Log:
     ]
     events = [one for one in facts.events if facts.shows(one.at)]
     return Log(
-        tuple(_operation(one) for one in kept),
+        tuple(_operation(one, facts.operations) for one in kept),
         len(operations) - len(kept),
         tuple(events[:MOST_EVENTS]),
         max(0, len(events) - MOST_EVENTS),
     )
 
 
-def _operation(one: Operation) -> OperationRow:
+def _operation(one: Operation, every: Sequence[Operation]) -> OperationRow:
     begun = parse_rfc3339(one.begun_at)
     end = parse_rfc3339(one.finished_at) if one.finished_at else None
     planned = {step["name"]: str(step["what"]) for step in one.plan.get("steps", ())}
@@ -97,4 +105,6 @@ def _operation(one: Operation) -> OperationRow:
             )
             for name in names
         ),
+        next((other.id for other in every if one.undoes(other)), ""),
+        next((other.id for other in every if other.undoes(one)), ""),
     )

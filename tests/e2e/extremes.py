@@ -1,4 +1,4 @@
-"""Two versions of a program whose aggregates of one type changed places."""
+"""Versions of a program: aggregates of one type that changed places, and one more of them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def _program(*names: str) -> Callable[[Mapping[str, DataFrame]], DataFrame]:
         extremes: dict[str, Column] = {
             "smallest": F.min("amount_cents").alias("smallest"),
             "largest": F.max("amount_cents").alias("largest"),
+            "orders": F.count("*").alias("orders"),
         }
         # No select behind it: Spark would put the aggregates in the order of that.
         return inputs["orders"].groupBy("customer_id").agg(*(extremes[one] for one in names))
@@ -30,3 +31,4 @@ def _program(*names: str) -> Callable[[Mapping[str, DataFrame]], DataFrame]:
 
 app = dataclasses.replace(order_totals.app, build=_program("smallest", "largest"))
 swapped = dataclasses.replace(order_totals.app, build=_program("largest", "smallest"))
+counting = dataclasses.replace(order_totals.app, build=_program("largest", "orders", "smallest"))

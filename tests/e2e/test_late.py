@@ -72,6 +72,11 @@ def test_dropped_events_are_listed_and_merged_once(begun: LateDesk) -> None:
 
     assert (found.events, found.entities, found.again) == (3, 3, 1)
     assert [(one.events, one.entities) for one in found.hours] == [(3, 3)]
+    assert [(one.event_id, one.entity) for one in found.newest] == [
+        ("late-3", "b"),
+        ("late-2", "new"),
+        ("late-1", "a"),
+    ]
     (operator,) = found.operators
     assert (operator.events, operator.rows, operator.results) == (3, 3, 3)
 

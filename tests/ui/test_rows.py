@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from savepoints.model import OperatorState, OutputVersion
+from savepoints.model import Generation, OperatorState, OutputVersion
 from savepoints.ui.facts import StoreFacts
 from savepoints.ui.growth import growth
 from savepoints.ui.operation_rows import MOST_EVENTS, MOST_OPERATIONS, log
@@ -96,3 +96,21 @@ def test_growth_is_drawn_from_zero_and_ends_at_the_newest() -> None:
 
 def test_two_savepoints_are_no_growth() -> None:
     assert growth(StoreFacts("/s", NOW, (saved(2), saved(1))), "orders") == ()
+
+
+def test_an_operation_that_was_undone_later_and_the_one_that_undid_it_say_so() -> None:
+    done = operation("promote", 3, "begin")
+    done = dataclasses.replace(done, plan={**done.plan, "safety_id": "sp-1"})
+    undoing = operation("rollback", 5, "begin")
+    plan = {**undoing.plan, "savepoint_id": "sp-1", "command": "savepoints rollback --undo --yes"}
+    undoing = dataclasses.replace(undoing, plan={**plan, "generation": 3})
+    back = dataclasses.replace(undoing, id="op-2", plan={**plan, "command": "savepoints rollback"})
+    facts = StoreFacts("/s", NOW, operations=(undoing, back, done))
+
+    first, named, promoted = log(facts).operations
+
+    assert (first.undid, first.undone_by) == (done.id, "")
+    assert (named.undid, promoted.undone_by) == ("", undoing.id)
+    begun = Generation("orders", 3, "/c", "current", NOW, "rollback")
+    assert facts.is_undo(begun)
+    assert not facts.is_undo(dataclasses.replace(begun, generation=4))

@@ -19,10 +19,12 @@ from savepoints.cli.options import (
     pair,
     restored_form,
 )
+from savepoints.cli.options_migrate import migrating
 from savepoints.model import Form
 from savepoints.texts import bytes_text
 
 if TYPE_CHECKING:
+    from savepoints.operations.migrate.migrate import MigrationOptions
     from savepoints.outputs.fork.isolated_copy import CopyMode
 
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     metavar="MODULE:ATTR",
     help="Application that the forks run; by default that of the original query.",
 )
+@migrating
 @isolated
 @click.option(
     "--checkpoints", metavar="URI", help="Directory in which to create the forks' checkpoints."
@@ -62,6 +65,7 @@ def command(
     tables: tuple[str, ...],
     form: Form | None,
     query: str | None,
+    migration: MigrationOptions | None,
     *,
     no_source_check: bool,
     even_broken: bool,
@@ -77,11 +81,15 @@ def command(
     where its checkpoint and outputs are. Otherwise the fork runs the application of the original
     query, and its locations are recorded in the store.
 
+    With --migrate, the state is converted for the changed application given by --app, as in
+    `savepoints restore`. Check first with `savepoints upgrade check`.
+
     \b
     Examples:
       savepoints fork latest variant_a --dry-run
       savepoints fork before-release variant_a variant_b --query order_totals --yes
       savepoints fork latest cheap --app shop.cheap:app --outputs clone --yes
+      savepoints fork latest totals_v2 --app shop.totals_v2:app --migrate --map max=most --yes
     """
     from savepoints.operations.fork import fork, fork_plan
 
@@ -93,8 +101,11 @@ def command(
         form=form,
         check_source=not no_source_check,
         even_broken=even_broken,
+        migration=migration,
     )
-    plan = fork_plan.plan_all(call.store, savepoint, names, options, query=query)
+    plan = fork_plan.plan_all(
+        call.store, savepoint, names, options, query=query, progress=call.output.progress
+    )
     for begun in plan.forks:
         if not begun.finished:
             call.say_resumed(begun)

@@ -9,11 +9,12 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, moment
+from savepoints.moments import rfc3339
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.merge.late import LateEvents
-    from savepoints.sources.late.late_figures import LateHour, LateOperator
+    from savepoints.sources.late.late_figures import LateEvent, LateHour, LateOperator
 
 _HOURS = 24
 
@@ -64,12 +65,14 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
         pairs.append(("delivered twice", f"{again}, already counted the first time"))
     if not found.events:
         return pairs
+    named = "event" if len(found.newest) == found.events else "such as"
     middle, most, nearly, longest = (f"{one:g} s" for one in found.missed_seconds)
     return [
         *pairs,
         *((one.name, _dropped(one)) for one in found.operators),
         ("too late by", f"{middle} (median), {most} (90 %), {nearly} (99 %), {longest} (maximum)"),
         *((f"{one.hour:%Y-%m-%d %H}:00", _events(one)) for one in found.hours[-_HOURS:]),
+        *((named, _event(one)) for one in found.newest),
         *(("missing from", uri) for uri in found.outputs),
         ("merge them", f"savepoints merge {found.query} --dropped --dry-run"),
     ]
@@ -77,6 +80,10 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
 
 def _events(counted: LateEvents | LateHour) -> str:
     return f"{count_text(counted.events, 'event')} of {count_text(counted.entities, 'entity')}"
+
+
+def _event(one: LateEvent) -> str:
+    return f"{one.event_id} of {one.entity}, {rfc3339(one.event_time)}"
 
 
 def _dropped(one: LateOperator) -> str:

@@ -9,7 +9,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Consent, Invocation, common, mutating
-from savepoints.cli.options_migrate import MigrationOptions, migrating
+from savepoints.cli.options_migrate import migrating
 from savepoints.cli.options_point import PointOptions, Restoring, point_of, restoring, to_a_point
 from savepoints.errors import UsageError
 from savepoints.model import Provider
@@ -17,6 +17,7 @@ from savepoints.texts import bytes_text, count_text
 
 if TYPE_CHECKING:
     from savepoints.bound_plan import BoundPlan
+    from savepoints.operations.migrate.migrate import MigrationOptions
     from savepoints.operations.rollback.target import Point
     from savepoints.operations.savepoint.restore import Restored
 

@@ -82,14 +82,17 @@ def check(
     if call.output.format == "json":
         call.output.document(upgrade=found)
     else:
-        words = f"{found.savepoint_id} --to URI --app {app} --migrate --dry-run"
+        words = f"--app {app} --migrate --dry-run"
         call.output.pairs(
             [
                 ("savepoint", found.savepoint_id),
                 ("program", found.app),
                 ("verdict", _words(found.verdict)),
                 *(
-                    [("next", f"savepoints restore {words}")]
+                    [
+                        ("next", f"savepoints fork {found.savepoint_id} NEW_NAME {words}"),
+                        ("or", f"savepoints restore {found.savepoint_id} --to URI {words}"),
+                    ]
                     if found.verdict == "needs_migration"
                     else []
                 ),

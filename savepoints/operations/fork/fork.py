@@ -11,9 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from savepoints.errors import TargetExistsError
+from savepoints.errors import StalePlanError, TargetExistsError
 from savepoints.observe.recorder import recorded
+from savepoints.operations.fork import fork_plan
 from savepoints.operations.fork.fork_plan import (
     VERB,
     ForkPlan,
@@ -21,6 +23,7 @@ from savepoints.operations.fork.fork_plan import (
     step_of,
     what_of,
 )
+from savepoints.operations.migrate import migrate
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import BegunGeneration, NewCheckpoint
 from savepoints.outputs.fork import isolated_copy
@@ -68,18 +71,37 @@ def execute(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> For
         return forked(plan, 0.0, 0)
     started = time.monotonic()
 
-    def write() -> NewCheckpoint:
-        progress(f"restoring the savepoint {plan.savepoint_id} to {plan.checkpoint}")
-        return generation_change.restored(
-            plan, store, form=plan.form, query_id=plan.query_id, progress=progress
-        )
-
     with lease.hold(store.root, plan.query, VERB) as held:
         log = journalled.begin_or_resume(plan, store, lambda: refuse_taken(plan, store))
-        with generation_change.new_generation(plan, store, write, log, held):
+        with generation_change.new_generation(
+            plan, store, partial(_write, plan, store, progress), log, held
+        ):
             isolate_outputs(plan, log, held, progress)
         log.finish()
     return forked(plan, time.monotonic() - started, bytes_written(plan, log))
+
+
+def _write(plan: ForkPlan, store: Store, progress: Progress) -> NewCheckpoint:
+    """Write the checkpoint, with the state as it was saved or converted for the program."""
+    progress(f"restoring the savepoint {plan.savepoint_id} to {plan.checkpoint}")
+    if plan.migration is None:
+        return generation_change.restored(
+            plan, store, form=plan.form, query_id=plan.query_id, progress=progress
+        )
+    app = plan.binding.settings().app
+    restoring = fork_plan.plan_migration(
+        store, plan.savepoint_id, plan.checkpoint, app, plan.migration,
+        query_id=plan.query_id, operation_id=plan.operation_id, progress=progress,
+    )  # fmt: skip
+    if restoring.owner != plan.state:
+        raise StalePlanError(
+            f"{app} has changed since the plan of this fork was made",
+            hint="undo it, then run savepoints fork again: savepoints operations undo "
+            f"{plan.operation_id}",
+            query=plan.query,
+        )
+    done = migrate.execute(restoring, store, progress=progress)
+    return NewCheckpoint(done.seconds, done.bytes_written)
 
 
 def isolate_outputs(plan: ForkPlan, log: Journal, held: Lease, progress: Progress) -> None:

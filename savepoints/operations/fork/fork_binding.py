@@ -198,7 +198,7 @@ def _notes(
         notes.append(
             f"the fork runs {program.reference}, but the savepoint was taken from "
             f"{known or 'an unknown program'}: before the first batch, run checks that the state "
-            "fits"
+            "fits the program"
         )
     notes += [
         f"other writers also use {pinned[one].uri}: their rows up to that version are copied to "

@@ -16,14 +16,17 @@ from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_
 from savepoints.moments import utc_now
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
+from savepoints.operations.migrate import migrate
+from savepoints.operations.migrate.migrate import MigrationOptions, MigrationPlan
 from savepoints.operations.rollback import journalled
 from savepoints.operations.rollback.generation_change import GenerationPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.savepoint import reread_topics, restore, restore_checks
+from savepoints.operations.savepoint.restore import RestorePlan
 from savepoints.outputs.delta.write import app_id
 from savepoints.outputs.fork import isolated_copy
 from savepoints.outputs.fork.isolated_copy import CopyMode, Isolation
-from savepoints.plan import Plan, Step
+from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
@@ -49,6 +52,7 @@ class ForkOptions:
         form: Form to restore from; native when the savepoint has it.
         check_source: Whether Kafka is asked if it still has the records that come next.
         even_broken: Also of a savepoint that `verify` found broken.
+        migration: How its state is converted for `app`, None if that goes on with it as it is.
     """
 
     app: str | None = None
@@ -58,6 +62,7 @@ class ForkOptions:
     form: Form | None = None
     check_source: bool = True
     even_broken: bool = False
+    migration: MigrationOptions | None = None
 
     def words(self) -> list[str]:
         """Return it as options of a command line."""
@@ -68,6 +73,7 @@ class ForkOptions:
             *(["--format", self.form] if self.form else []),
             *([] if self.check_source else ["--no-source-check"]),
             *(["--even-broken"] if self.even_broken else []),
+            *(self.migration.words() if self.migration else []),
         ]
         for name, uri in sorted((self.outputs or {}).items()):
             given += ["--table", f"{name}={uri}"]
@@ -85,6 +91,8 @@ class ForkPlan(GenerationPlan):
         batch_id: The fork continues with the batch after this one.
         outputs: The tables that are made for it.
         binding: Its program with tables and topics.
+        migration: How the state is converted for its program, None if it is taken as it is.
+        state: What will be written, in a word: of a program that was changed since it is another.
         finished: The same fork exists already; nothing will be done.
     """
 
@@ -95,6 +103,8 @@ class ForkPlan(GenerationPlan):
     batch_id: int
     outputs: tuple[Isolation, ...]
     binding: Binding
+    migration: MigrationOptions | None = None
+    state: str | None = None
     finished: bool = False
 
 
@@ -116,6 +126,7 @@ def plan_all(
     options: ForkOptions = ForkOptions(),
     *,
     query: str | None = None,
+    progress: Progress = silent,
 ) -> ForksPlan:
     """Plan several forks of one savepoint, each an operation of its own; see `plan`.
 
@@ -130,7 +141,7 @@ def plan_all(
         )
     # One savepoint for all of them, also when a new one is taken meanwhile.
     found = store.catalog.find(savepoint, query=query)
-    plans = tuple(plan(store, found.id, name, options) for name in names)
+    plans = tuple(plan(store, found.id, name, options, progress=progress) for name in names)
     refuse_overlaps([place for one in plans if not one.finished for place in places(one)])
     return ForksPlan(
         verb=VERB,
@@ -150,6 +161,7 @@ def plan(
     options: ForkOptions = ForkOptions(),
     *,
     query: str | None = None,
+    progress: Progress = silent,
 ) -> ForkPlan:
     """Find out what a fork would be and refuse what could not be done exactly; writes nothing.
 
@@ -159,6 +171,7 @@ def plan(
         TargetExistsError: If the query or one of its places exists and is not this very fork.
         NotAlignedError: If the version of an output is gone.
         IncompatibleError: If an output has features of which a copy is not known to be exact.
+        LayoutChangedError: If the state cannot be converted for the program.
     """
     store = store.snapshot()
     checked_name(name, "query")
@@ -167,8 +180,9 @@ def plan(
     if (known := _known(store, name, saved, command)) is not None:
         return known
     made = plan_one(
-        store, saved, name, options, command=command, operation_id=new_id("op", utc_now())
-    )
+        store, saved, name, options, command=command, operation_id=new_id("op", utc_now()),
+        progress=progress,
+    )  # fmt: skip
     return replace(made, warnings=(*made.warnings, *_incomparable(saved, name)))
 
 
@@ -180,6 +194,7 @@ def plan_one(
     *,
     command: str,
     operation_id: str,
+    progress: Progress = silent,
 ) -> ForkPlan:
     """Plan a fork of a name that is free, as an operation of its own or a part of one."""
     bound = fork_binding.bind_fork(
@@ -193,20 +208,22 @@ def plan_one(
         restore_checks.refuse_broken(saved)
     query_id = str(uuid.uuid4())
     checkpoint = str(checkpoint_of(bound.settings.checkpoints, name, FIRST))
-    restoring = restore.plan(
-        store,
-        saved.id,
-        checkpoint,
-        form=options.form,
-        query_id=query_id,
-        owner=operation_id,
-        asked=False,
-    )
+    if options.migration is None:
+        restoring = restore.plan(
+            store, saved.id, checkpoint,
+            form=options.form, query_id=query_id, owner=operation_id, asked=False,
+        )  # fmt: skip
+    else:
+        _refuse_native(options)
+        restoring = plan_migration(
+            store, saved.id, checkpoint, bound.settings.app, options.migration,
+            query_id=query_id, operation_id=operation_id, progress=progress,
+        )  # fmt: skip
     outputs = _isolations(saved, name, bound, options.way, complete)
     planned = ForkPlan(
         verb=VERB,
         query=name,
-        steps=_steps(saved, restoring.form, name, checkpoint, outputs),
+        steps=_steps(saved, restoring, name, outputs),
         warnings=(*restoring.warnings, *bound.notes, *_consequences(outputs), *notes, *again),
         command=command,
         operation_id=operation_id,
@@ -219,9 +236,44 @@ def plan_one(
         batch_id=saved.cut.batch_id,
         outputs=outputs,
         binding=_binding(name, bound, outputs),
+        migration=options.migration,
+        state=restoring.owner if options.migration else None,
     )
     refuse_overlaps(places(planned))
     return planned
+
+
+def plan_migration(
+    store: Store,
+    savepoint_id: str,
+    checkpoint: str,
+    app: str,
+    migration: MigrationOptions,
+    *,
+    query_id: str,
+    operation_id: str,
+    progress: Progress,
+) -> MigrationPlan:
+    """Plan the checkpoint of a fork whose state is converted; the program is run on nothing."""
+    return migrate.plan(
+        store, savepoint_id, checkpoint,
+        app=app,
+        maps=migration.maps,
+        defaults=migration.defaults,
+        allow_dropped_state=migration.allow_dropped_state,
+        query_id=query_id,
+        owner=operation_id,
+        even_broken=True,  # The fork has refused it, or was asked not to.
+        progress=progress,
+    )  # fmt: skip
+
+
+def _refuse_native(options: ForkOptions) -> None:
+    if options.form == "native":
+        raise UsageError(
+            "--migrate converts rows, and --format native copies files without reading them",
+            hint="omit --format native",
+        )
 
 
 def _source_notes(saved: Savepoint, bound: Bound, settings: Settings) -> list[str]:
@@ -296,11 +348,15 @@ def _binding(name: str, bound: Bound, outputs: tuple[Isolation, ...]) -> Binding
 
 
 def _steps(
-    saved: Savepoint, form: Form, name: str, checkpoint: str, outputs: tuple[Isolation, ...]
+    saved: Savepoint, restoring: RestorePlan, name: str, outputs: tuple[Isolation, ...]
 ) -> tuple[Step, ...]:
-    batch = saved.cut.batch_id
+    what = f"restore {saved.id} (batch {saved.cut.batch_id}, {restoring.form}) to "
+    what += restoring.target
+    if isinstance(restoring, MigrationPlan):
+        what += f", with the state converted for {restoring.app}: "
+        what += "; ".join(one.what for one in restoring.steps if one.name == migrate.STATE)
     return (
-        Step("checkpoint_written", f"restore {saved.id} (batch {batch}, {form}) to {checkpoint}"),
+        Step("checkpoint_written", what),
         *(Step(step_of(one), what_of(one)) for one in outputs),
         Step(
             "generation_begun", f"begin generation {FIRST} of {name}, with its own Spark query id"

@@ -117,13 +117,23 @@ def _origin(store: Store, fork: str) -> str:
     generations = [one for one in store.generations.all(fork) if one.begun_by == "fork"]
     if not generations or generations[0].begun_from is None:
         store.generations.current(fork)
+        forks = _forks_of(store, fork)
         raise UsageError(
             f"{fork} was not created by `savepoints fork`, so the query that it would take "
             "over from is unknown",
-            hint=f"name that query: savepoints promote {fork} --into QUERY",
+            hint=f"to let a fork of it take over: savepoints promote {' | '.join(forks)}"
+            if forks
+            else f"name that query: savepoints promote {fork} --into QUERY",
             query=fork,
         )
     return store.catalog.find(generations[0].begun_from).query
+
+
+def _forks_of(store: Store, query: str) -> list[str]:
+    """Return the queries that were forked from a query."""
+    mine = {one.id for one in store.catalog.all() if one.query == query}
+    generations = store.generations.all()
+    return sorted({g.query for g in generations if g.begun_by == "fork" and g.begun_from in mine})
 
 
 def _refuse_done(store: Store, fork: str, live: str) -> None:

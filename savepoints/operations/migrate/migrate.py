@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from savepoints.checkpoint.evolution.findings import VERDICTS
@@ -30,6 +30,38 @@ from savepoints.runtime.app import KeyMigration
 from savepoints.store import bindings
 from savepoints.store.root import Store
 from savepoints.texts import count_text
+
+# The steps that say what becomes of each operator.
+STATE = "state"
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """What people say of a migration: what the state of neither program shows.
+
+    Attributes:
+        maps: Renamed columns and variables, as `old=new`; see
+            `savepoints.checkpoint.evolution.renames`.
+        defaults: Initial values of new columns, as text by column.
+        allow_dropped_state: Accept that state is lost that the program has no place for.
+    """
+
+    maps: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    allow_dropped_state: bool = False
+
+    def words(self) -> list[str]:
+        """Return them as options of a command line."""
+        return [
+            "--migrate",
+            *(word for one in self.maps for word in ("--map", one)),
+            *(
+                word
+                for pair in sorted(self.defaults.items())
+                for word in ("--default", "=".join(pair))
+            ),
+            *(["--allow-dropped-state"] if self.allow_dropped_state else []),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +279,7 @@ def _lost(report: Upgrade) -> tuple[str, ...]:
 
 def _step(one: OperatorVerdict) -> Step:
     number = one.was_operator_id if one.operator_id is None else one.operator_id
-    return Step("state", f"operator {number} ({one.name}): {_sentence(one)}")
+    return Step(STATE, f"operator {number} ({one.name}): {_sentence(one)}")
 
 
 def _sentence(one: OperatorVerdict) -> str:

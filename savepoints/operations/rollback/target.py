@@ -370,7 +370,7 @@ def _before_last(store: Store, query: str) -> Savepoint:
             query=query,
         )
     last = done[0]
-    if "--undo" in str(last.plan.get("command")).split():
+    if last.is_undo:
         raise UsageError(
             f"the last rollback or reset of {query} was undone by {last.id} at {last.finished_at}",
             hint=f"bring back what was undone: savepoints rollback {last.plan['safety_id']}",

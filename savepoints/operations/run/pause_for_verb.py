@@ -35,6 +35,7 @@ def kept(
         When it was asked to pause; None when no run of it is there, or somebody else wants it
         paused, so that it stays so.
     """
+    reason = f"{reason}, which will resume it"
     before = pause.state(store, query)
     ours = before.wanted == "paused" and before.reason == reason
     if not ours and (before.wanted == "paused" or before.state == "stopped"):

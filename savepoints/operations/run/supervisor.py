@@ -198,7 +198,7 @@ class Supervisor:
                     reason = f": {request.reason}" if request.reason else ""
                     self.progress(
                         f"paused at {rfc3339(request.asked_at)} by {request.asked_by}{reason}; to "
-                        f"continue: savepoints resume {self.query}"
+                        f"resume it yourself: savepoints resume {self.query}"
                     )
                     said = request.id
                 if self._stopped.wait(_IDLE_SECONDS):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, SeveralRowsError
+from savepoints.outputs.delta.batch_version import refuse_lacking
 from savepoints.outputs.delta.row_selection import RowSelection
 from savepoints.outputs.delta.write import Mode
 from savepoints.spark.columns import quoted
@@ -96,14 +97,7 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
 
     there = {name.casefold(): name for name in rows.columns}
     wanted = {name.casefold() for name in table.columns}
-    if lacking := sorted(there.keys() - wanted - {REPLAY_BATCH}):
-        raise IncompatibleError(
-            f"{uri} has no column {', '.join(lacking)}, which the program writes",
-            hint=f"add the column with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
-            f"({lacking[0]} TYPE)",
-            uri=uri,
-            columns=lacking,
-        )
+    refuse_lacking(uri, table.columns, rows.drop(REPLAY_BATCH).schema)
     if more := sorted(wanted - there.keys()):
         raise IncompatibleError(
             f"{uri} has the column {', '.join(more)}, which the program does not write, so its "

@@ -9,7 +9,7 @@ a rewind, older lineages are ambiguous.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from savepoints.outputs.file_sink import file_sink
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
 
 # After such a time Delta forgets a transaction id, and a checkpoint without it says nothing.
 RETENTION_OF_IDS = "delta.setTransactionRetentionDuration"
@@ -80,20 +81,27 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
         ) from None
 
 
-def require_columns(uri: str, columns: Sequence[str]) -> None:
+def require_columns(uri: str, written: StructType) -> None:
     """Check that a table has all columns that are to be written, and name those it lacks.
 
     MERGE updates and inserts those that the table has, and silently drops the values of others.
     """
-    there = {field.name.casefold() for field in open_table(uri).schema().fields}
-    if lacking := [name for name in columns if name.casefold() not in there]:
+    refuse_lacking(uri, {field.name for field in open_table(uri).schema().fields}, written)
+
+
+def refuse_lacking(uri: str, there: Iterable[str], written: StructType) -> None:
+    """Refuse columns that a table with these does not have; see `require_columns`."""
+    known = {name.casefold() for name in there}
+    if lacking := [field for field in written.fields if field.name.casefold() not in known]:
+        names = [field.name for field in lacking]
+        columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in lacking)
         raise IncompatibleError(
-            f"{uri} has no column {', '.join(lacking)}, which the program writes, so its values "
+            f"{uri} has no column {', '.join(names)}, which the program writes, so its values "
             "would be dropped",
-            hint=f"add the column with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS "
-            f"({lacking[0]} TYPE); or leave it out in the program",
+            hint=f"add it with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS ({columns}); or "
+            "leave it out in the program",
             uri=uri,
-            columns=lacking,
+            columns=names,
         )
 
 

@@ -13,6 +13,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SHARES = (0.5, 0.9, 0.99, 1.0)
+_NEWEST = 10
+
+
+@dataclass(frozen=True)
+class LateEvent:
+    """A late event.
+
+    Attributes:
+        event_id: What identifies it, as text.
+        entity: What it is of.
+        event_time: Its time.
+        topic: With the next two, where it is.
+    """
+
+    event_id: str
+    entity: str
+    event_time: datetime
+    topic: str
+    partition: int
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +78,7 @@ class LateFigures:
         missed_seconds: How far behind the watermark the events were, or the ends of their windows:
             the middle, 90 %, 99 % and the most. The watermark would have to wait that much longer.
         hours: Counts by the hour of the events.
+        newest: Some of the events, the newest ones by their time, at most ten.
     """
 
     events: int
@@ -65,13 +86,15 @@ class LateFigures:
     operators: tuple[LateOperator, ...]
     missed_seconds: tuple[float, ...]
     hours: tuple[LateHour, ...]
+    newest: tuple[LateEvent, ...]
 
 
 def of(events: DataFrame, rows: DataFrame) -> LateFigures:
     """Count events that were dropped.
 
     Args:
-        events: They, each once: at least `topic`, `partition`, `offset`, `entity`, `event_time`.
+        events: They, each once: at least `topic`, `partition`, `offset`, `entity`, `event_time`,
+            `event_id`.
         rows: What was dropped of them and of others; columns of
             `savepoints.runtime.late_rows.dropped`.
     """
@@ -85,6 +108,7 @@ def of(events: DataFrame, rows: DataFrame) -> LateFigures:
         operators=_operators(lost),
         missed_seconds=_missed(lost),
         hours=_hours(events),
+        newest=_newest(events),
     )
 
 
@@ -123,4 +147,16 @@ def _hours(events: DataFrame) -> tuple[LateHour, ...]:
     return tuple(
         LateHour(moment_of(int(one["begin"]) * 1000), int(one["n"]), int(one["entities"]))
         for one in rows.orderBy("begin").collect()
+    )
+
+
+def _newest(events: DataFrame) -> tuple[LateEvent, ...]:
+    from pyspark.sql import functions as F
+
+    micros = F.unix_micros("event_time")
+    found = events.select("event_id", "entity", micros.alias("micros"), *POSITION)
+    latest = found.orderBy(F.col("micros").desc(), *POSITION).limit(_NEWEST)
+    return tuple(
+        LateEvent(name, entity, moment_of(micros // 1000), *place)
+        for name, entity, micros, *place in latest.collect()
     )

@@ -58,6 +58,17 @@ class Operation:
         return "undone" if self.undone else "finished" if self.finished_at else "unfinished"
 
     @property
+    def is_undo(self) -> bool:
+        """Return True for a rollback to what the operation before it had saved of its query."""
+        return "--undo" in str(self.plan.get("command")).split()
+
+    def undoes(self, other: Operation) -> bool:
+        """Return True if it has taken back another one, which was finished."""
+        saved = other.plan.get("safety_id")
+        went_back = self.is_undo and self.state == "finished"
+        return went_back and saved is not None and self.plan.get("savepoint_id") == saved
+
+    @property
     def done_text(self) -> str:
         """The finished steps, for people."""
         return ", ".join(name.replace("_", " ") for name in self.done) or "no step"

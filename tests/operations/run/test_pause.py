@@ -249,7 +249,7 @@ def test_a_run_that_is_started_anew_stays_paused_with_the_first_answer(
 
     with Run(store) as second:
         wait_until(lambda: second.said != [], "it says that it waits")
-        assert "to continue: savepoints resume totals" in second.said[0]
+        assert "to resume it yourself: savepoints resume totals" in second.said[0]
         assert state(store, QUERY) == dataclasses.replace(before, changed=False)
         resume(store, QUERY, wait=LONG)
         wait_until(lambda: second.lives == [1], "it runs")
