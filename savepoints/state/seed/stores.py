@@ -19,6 +19,7 @@ from savepoints.checkpoint.state.schema import StateField, StateSchema, type_tex
 from savepoints.model import OperatorState
 from savepoints.spark import private_api
 from savepoints.state.codec import encode
+from savepoints.state.codec.decode import FIXED_BYTES, WORD
 from savepoints.state.seed import visible as visibles
 from savepoints.state.seed.visible import (
     EXPIRES,
@@ -30,6 +31,7 @@ from savepoints.state.seed.visible import (
     VALUE,
     Visible,
 )
+from savepoints.state.storage.write import STORE_ORDER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,7 +42,7 @@ _NAMES = ("key_hash", "ord", "key_bytes", "value_bytes")
 _NOTHING = (
     "CAST(id AS int) AS key_hash",
     "id AS ord",
-    *(f"CAST(NULL AS binary) AS {name}" for name in _NAMES[2:]),
+    *(f"CAST(NULL AS binary) AS {name}" for name in (*_NAMES[2:], STORE_ORDER)),
     "nullif('', '') AS column_family",
 )
 _AGGREGATE = "stateStoreSave"
@@ -85,7 +87,7 @@ class SeededState:
         """Return the rows of a store, not yet placed.
 
         Returns:
-            The columns key_hash, ord, key_bytes, value_bytes and column_family.
+            The columns key_hash, ord, key_bytes, value_bytes, column_family and `STORE_ORDER`.
         """
         from pyspark.sql import functions as F
 
@@ -224,7 +226,24 @@ def _encoded(family: Family, shape: OperatorShape) -> DataFrame:
     normal = shape.name == _AGGREGATE
     key = _bytes(flat, "key", family.schema.key, where, canonical_floats=normal)
     value = _bytes(flat, "value", family.schema.value, where, canonical_floats=False)
-    return flat.select("key_hash", "ord", key.alias("key_bytes"), value.alias("value_bytes"))
+    encoded = flat.select("key_hash", "ord", key.alias("key_bytes"), value.alias("value_bytes"))
+    begin = 1 + _first_value(family.schema.key)
+    return encoded.withColumn(STORE_ORDER, F.substring("key_bytes", begin, WORD))
+
+
+def _first_value(fields: Sequence[StateField]) -> int:
+    """Return at which byte of a row the value of its first field begins (`UnsafeRow`).
+
+    What is before is the same in nearly all rows: which fields are null, and where others are.
+    """
+    nulls = WORD * -(-len(fields) // (8 * WORD))
+    kind = fields[0].type if fields else "void"
+    if isinstance(kind, str) and kind in FIXED_BYTES:
+        return nulls
+    behind_words = nulls + WORD * len(fields)
+    if isinstance(kind, str) or kind["type"] != "struct":
+        return behind_words
+    return behind_words + _first_value([StateField.from_json(one) for one in kind["fields"]])
 
 
 def _bytes(
