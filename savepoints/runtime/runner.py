@@ -86,6 +86,8 @@ class Ran(Result):
         offsets: Next-to-read offset by topic and partition.
         recovered_from: Id of the savepoint from which a damaged checkpoint was rebuilt, None if
             none was damaged.
+        pauses: How often it was paused before; batches, rows and seconds are those since the last
+            pause.
     """
 
     query: str
@@ -100,6 +102,7 @@ class Ran(Result):
     remaining_records: int | None = None
     offsets: KafkaOffsets = field(default_factory=dict)
     recovered_from: str | None = None
+    pauses: int = 0
 
 
 class _RunningBatch:

@@ -11,6 +11,7 @@ from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, duration, saved_forms
 from savepoints.errors import PartlyDoneError
 from savepoints.model import BOTH, Form, Savepoint
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.runtime.runner import Ran
@@ -145,11 +146,14 @@ _ENDED = {
 def _pairs(ran: Ran, savepoint: Savepoint | None) -> list[tuple[str, object]]:
     batches = f"{ran.batches} ({ran.first_batch} to {ran.last_batch})" if ran.batches else "none"
     recovered = [("recovered from", ran.recovered_from)] if ran.recovered_from else []
+    pauses = f"the last of {count_text(ran.pauses, 'pause')}"
+    since = [("counted since", pauses)] if ran.pauses else []
     left = [] if ran.remaining_records is None else [("records left", ran.remaining_records)]
     return [
         ("query", f"{ran.query}, generation {ran.generation}"),
         *recovered,
         ("ended", _ENDED[ran.ended]),
+        *since,
         ("batches", batches),
         ("rows read", ran.input_rows),
         *left,

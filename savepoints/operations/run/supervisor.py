@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TypeAlias, final
 
@@ -126,7 +126,7 @@ class Supervisor:
             LockedError: If another verb holds it, and the run was not paused before.
         """
         state: State = Paused()
-        last = None
+        last, pauses = None, 0
         with ExitStack() as leases:
             leases.callback(self._release_paused_lease)
             held = leases.enter_context(ExitStack())
@@ -144,6 +144,7 @@ class Supervisor:
                     case Running(mine):
                         try:
                             last = segment(self, mine)
+                            last = replace(last, ran=replace(last.ran, pauses=pauses))
                             state = Draining(last) if self.pause_requested else None
                         except CheckpointDamagedError as error:
                             if damaged is None:
@@ -153,6 +154,7 @@ class Supervisor:
                             state = Paused()
                     case Draining(ended):
                         self._drain(held, ended)
+                        pauses += 1
                         state = Paused() if self.idles else None
                         if self.idles:
                             with self.signals(self.stop):

@@ -85,6 +85,7 @@ class Run:
         self.lives: list[int] = []
         self.taken: list[Savepoint] = []
         self.failed: BaseException | None = None
+        self.last: Segment | None = None
         self._save = save
         self._drained = drained
         self._supervisor = Supervisor(store, QUERY, idles=idles, progress=self.said.append)
@@ -93,7 +94,7 @@ class Run:
 
     def _run(self) -> None:
         try:
-            self._supervisor.supervise(self._live, drained=self._drained)
+            self.last = self._supervisor.supervise(self._live, drained=self._drained)
         except Exception as error:  # noqa: BLE001
             self.failed = error
 
@@ -214,6 +215,8 @@ def test_a_pause_drains_saves_and_frees_the_query_and_resume_goes_on(
         assert lease.paused_holder(store.root, QUERY) is None
         assert not resume(store, QUERY, wait=SHORT).changed
     assert run.failed is None
+    assert run.last is not None
+    assert run.last.ran.pauses == 1, "what it counts is since then"
     assert state(store, QUERY).state == "stopped"
     told = [one for one in verbs(store) if one[0] != "create"]
     assert sorted(told[:2]) == [("pause", "done"), ("paused", "done")]
