@@ -70,7 +70,7 @@ def _savepoints(
         size = bytes_text(one.cost.bytes_copied + one.cost.export_bytes)
         tags = (*one.tags, *(["pinned"] if one.pinned else []))
         yield Entry(
-            one.created_at if one.edit else one.cut.committed_at,
+            places[place].moment_of(one),
             kind,
             depths[place],
             f"batch {one.cut.batch_id} of {where}, {one.kind}, {size} new{reason}",

@@ -11,6 +11,8 @@ from savepoints.store.tables import living_line
 from savepoints.ui.facts import StoreFacts
 
 # What begins a generation without another one having stopped for it.
+# By the first savepoint of a query that has run before: that batch is older.
+_REGISTERED = frozenset({"create", "attach", ""})
 _FRESH = frozenset({"run", "create", "attach", "fork", "pipeline fork", "seed", "bootstrap"})
 
 
@@ -44,6 +46,13 @@ class Lane:
     def counts(self, moment: datetime) -> bool:
         """Return True if what was committed then still counts."""
         return self.counts_until is None or moment <= self.counts_until
+
+    def moment_of(self, saved: Savepoint) -> datetime:
+        """Return where a savepoint stands: at its cut, or when it was edited.
+
+        The first of a generation may be of a batch that another one has committed.
+        """
+        return saved.created_at if saved.edit else max(saved.cut.committed_at, self.begun_at)
 
 
 @dataclass(frozen=True)
@@ -160,8 +169,7 @@ def _lane(
         one.query,
         one.generation,
         rows[one.query, one.generation],
-        # A query is registered by its first savepoint, of a batch that is older.
-        min([one.begun_at, *mine]),
+        min([one.begun_at, *mine]) if one.begun_by in _REGISTERED else one.begun_at,
         facts.at if one.status == "current" else (one.ended_at or one.begun_at),
         one.status == "current",
         "undo" if facts.is_undo(one) else one.begun_by,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from savepoints.model import Savepoint
 from savepoints.store.tables.merge_ledger import Merge
@@ -247,18 +246,13 @@ def _savepoint_marks(
         if lane is not None:
             yield Mark(
                 savepoint_kind(one),
-                axis.x(_moment(one)),
+                axis.x(lane.moment_of(one)),
                 _y(lane.row),
                 _SMALL if len(shown) > _MANY else _RADIUS,
                 savepoint_title(one),
                 one.id,
                 faded=not lane.counts(one.cut.committed_at),
             )
-
-
-def _moment(one: Savepoint) -> datetime:
-    """Return where a savepoint stands: at its cut, or when it was edited."""
-    return one.created_at if one.edit else one.cut.committed_at
 
 
 def _other_marks(facts: StoreFacts, drawn: Sequence[Lane], axis: Axis) -> Iterator[Mark]:
@@ -286,14 +280,15 @@ def _other_marks(facts: StoreFacts, drawn: Sequence[Lane], axis: Axis) -> Iterat
 def _chips(drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis) -> Iterator[Chip]:
     places = {(one.query, one.generation): one for one in drawn}
     free_from: dict[int, float] = {}
-    for one in sorted(shown, key=_moment):
-        lane = places.get((one.query, one.generation))
+    known = [(places.get((one.query, one.generation)), one) for one in shown]
+    moments = [(lane.moment_of(one), lane, one) for lane, one in known if lane is not None]
+    for moment, lane, one in sorted(moments, key=lambda each: each[0]):
         names = [*one.tags, *(["pinned"] if one.pinned else [])]
-        if lane is None or not names:
+        if not names:
             continue
         text = shortened(names[0], _CHIP_LETTERS) + (f" +{len(names) - 1}" if names[1:] else "")
         width = round(len(text) * _LETTER + 12, 1)
-        x, y = axis.x(_moment(one)), _y(lane.row) - 27
+        x, y = axis.x(moment), _y(lane.row) - 27
         left = min(x - 6, WIDTH - width - 2)
         if left < free_from.get(lane.row, 0):
             # The mark has the tags in its title, and the table has them.

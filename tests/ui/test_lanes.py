@@ -69,6 +69,24 @@ def test_downtime_is_from_the_last_known_batch_to_the_first_of_the_next_generati
     assert (gap.begin, gap.end, gap.over) == (hour(8), hour(12), True)
 
 
+def test_trap_the_first_savepoint_of_a_promotion_is_of_a_batch_of_the_fork() -> None:
+    """It was committed before the live query's last batch, and the generation began after that."""
+    theirs, last = saved(3, query="fork"), saved(6)
+    taken, after = saved(3.5, of=2), saved(9, of=2)
+    made = (
+        generation("orders", 2, 7, "promote", begun_from=theirs.id),
+        generation("orders", 1, 0, ended=7),
+    )
+    facts = StoreFacts("/s", hour(10), (after, last, taken, theirs), made)
+
+    drawn = lanes(facts, ["orders"])
+    (gap,) = downtimes(facts, drawn)
+
+    assert (drawn[0].begun_at, drawn[0].moment_of(taken)) == (hour(7), hour(7))
+    assert drawn[0].moment_of(after) == after.cut.committed_at
+    assert (gap.begin, gap.end) == (last.cut.committed_at, after.cut.committed_at)
+
+
 def test_the_checkpoint_may_know_an_earlier_batch_and_none_means_until_now() -> None:
     facts = rolled_back()
     earlier = {"orders": SourceFacts(standing("orders", 2, 50, 11, 0))}

@@ -60,7 +60,17 @@ def list_(call: Invocation, query: str | None) -> None:
         return
     call.output.table(
         ("id", "verb", "query", "begun", "state", "steps done"),
-        ((one.id, one.verb, one.query, one.begun_at, one.state, one.done_text) for one in found),
+        (
+            (
+                one.id,
+                f"{one.verb} (undo)" if one.is_undo else one.verb,
+                one.query,
+                one.begun_at,
+                "finished, then undone" if any(it.undoes(one) for it in known) else one.state,
+                one.done_text,
+            )
+            for one in found
+        ),
     )
 
 

@@ -53,7 +53,12 @@ def check_contents(store: Store) -> list[Seen]:
     if not store.exists():
         what = f"there is no store at {store.root} yet"
         seen.append(
-            Seen("store", "warning", what, f"create it: savepoints init --store {store.root}")
+            Seen(
+                "store",
+                "warning",
+                what,
+                f"create it: savepoints init --store {store.root}; run does that too",
+            )
         )
     seen += [rows] if isinstance(rows, Seen) else _catalog(store, rows)
     seen += [one] if (one := _unread("generations", unfit)) else _generations(store)

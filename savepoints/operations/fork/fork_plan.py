@@ -17,7 +17,7 @@ from savepoints.moments import utc_now
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound
 from savepoints.operations.migrate import migrate
-from savepoints.operations.migrate.migrate import MigrationOptions, MigrationPlan
+from savepoints.operations.migrate.migrate import MigrationOptions, PreparedMigration
 from savepoints.operations.rollback import journalled
 from savepoints.operations.rollback.generation_change import GenerationPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
@@ -209,7 +209,7 @@ def plan_one(
     query_id = str(uuid.uuid4())
     checkpoint = str(checkpoint_of(bound.settings.checkpoints, name, FIRST))
     if options.migration is None:
-        restoring = restore.plan(
+        restoring: RestorePlan = restore.plan(
             store, saved.id, checkpoint,
             form=options.form, query_id=query_id, owner=operation_id, asked=False,
         )  # fmt: skip
@@ -219,7 +219,8 @@ def plan_one(
             store, saved.id, checkpoint, bound.settings.app, options.migration,
             query_id=query_id, operation_id=operation_id, progress=progress,
         )  # fmt: skip
-    outputs = _isolations(saved, name, bound, options.way, complete)
+    wanted = restoring.compared.program.outputs if isinstance(restoring, PreparedMigration) else {}
+    outputs = _isolations(saved, name, bound, options.way, complete, wanted)
     planned = ForkPlan(
         verb=VERB,
         query=name,
@@ -253,7 +254,7 @@ def plan_migration(
     query_id: str,
     operation_id: str,
     progress: Progress,
-) -> MigrationPlan:
+) -> PreparedMigration:
     """Plan the checkpoint of a fork whose state is converted; the program is run on nothing."""
     return migrate.plan(
         store, savepoint_id, checkpoint,
@@ -288,7 +289,12 @@ def _source_notes(saved: Savepoint, bound: Bound, settings: Settings) -> list[st
 
 
 def _isolations(
-    saved: Savepoint, name: str, bound: Bound, way: CopyMode, settings: Settings
+    saved: Savepoint,
+    name: str,
+    bound: Bound,
+    way: CopyMode,
+    settings: Settings,
+    wanted: Mapping[str, str],
 ) -> tuple[Isolation, ...]:
     tables = bound.settings.outputs
     for uri in tables.values():
@@ -301,6 +307,7 @@ def _isolations(
             way,
             app_id(name, one.name, FIRST),
             saved.cut.batch_id,
+            wanted.get(one.name),
         )
         for one in bound.copied
     )
@@ -352,7 +359,7 @@ def _steps(
 ) -> tuple[Step, ...]:
     what = f"restore {saved.id} (batch {saved.cut.batch_id}, {restoring.form}) to "
     what += restoring.target
-    if isinstance(restoring, MigrationPlan):
+    if isinstance(restoring, PreparedMigration):
         what += f", with the state converted for {restoring.app}: "
         what += "; ".join(one.what for one in restoring.steps if one.name == migrate.STATE)
     return (
@@ -374,7 +381,9 @@ def what_of(one: Isolation) -> str:
     version = f"version {one.output.version} of {one.output.uri}"
     if one.way == "clone":
         return f"make {one.uri} a shallow clone of {version}"
-    return f"copy {version} to {one.uri}: {count_text(one.files, 'file')}, {bytes_text(one.bytes)}"
+    size = f"{count_text(one.files, 'file')}, {bytes_text(one.bytes)}"
+    added = ", ".join(f"{column} {kind}" for column, kind in one.added)
+    return f"copy {version} to {one.uri}: {size}" + (f", and add {added}" if added else "")
 
 
 def _incomparable(saved: Savepoint, name: str) -> list[str]:

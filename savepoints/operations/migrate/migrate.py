@@ -78,7 +78,7 @@ class MigrationPlan(RestorePlan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Prepared(MigrationPlan):
+class PreparedMigration(MigrationPlan):
     """A plan with the program, which is not run a second time."""
 
     compared: ProgramComparison
@@ -106,7 +106,7 @@ def plan(
     even_broken: bool = False,
     check_outputs: bool = True,
     progress: Progress = silent,
-) -> MigrationPlan:
+) -> PreparedMigration:
     """Plan a restore with the state migrated for a changed program; nothing is written.
 
     Args:
@@ -181,7 +181,7 @@ def plan(
         steps=map(_step, report.operators),
         warnings=(*_lost(report), *report.notes),
     )
-    return _Prepared(**vars(planned), app=app, upgrade=report, compared=compared)
+    return PreparedMigration(**vars(planned), app=app, upgrade=report, compared=compared)
 
 
 @recorded
@@ -196,7 +196,7 @@ def execute(plan: MigrationPlan, store: Store, *, progress: Progress = silent) -
         IncompatibleError: If a function of the program gives something wrong.
         NotAlignedError: If what was written is not what was planned.
     """
-    assert isinstance(plan, _Prepared)
+    assert isinstance(plan, PreparedMigration)
     with store.using(plan.savepoint_id, "restore"):
         return Writing(plan, plan.compared, store, store.settings, progress).restored()
 

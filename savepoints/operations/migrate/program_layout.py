@@ -41,6 +41,7 @@ class NewProgram:
 
     Attributes:
         files: Metadata and schemas of its state, by path in a checkpoint.
+        outputs: The columns of each output, as Spark's JSON of a row type.
         notes: What its settings say that a restored query does not go by.
     """
 
@@ -49,6 +50,7 @@ class NewProgram:
     operators: tuple[OperatorShape, ...]
     files: Mapping[str, bytes]
     topics: tuple[str, ...]
+    outputs: Mapping[str, str]
     notes: tuple[str, ...]
 
     @property
@@ -126,7 +128,10 @@ def find_out(
         for name in found.inputs
         if name not in app.table_inputs
     )
-    return NewProgram(reference, app, found.operators, found.files, topics, notes)
+    outputs = {
+        name: one.selection.type_of(found.result, name, spark) for name, one in app.outputs.items()
+    }
+    return NewProgram(reference, app, found.operators, found.files, topics, outputs, notes)
 
 
 def run_empty(own: SparkSession, store: Store, app: App) -> EmptyRun:

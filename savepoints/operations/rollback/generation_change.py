@@ -223,6 +223,13 @@ def carry_out(
     )
 
 
+def _said(plan: TransitionPlan) -> str:
+    """Return the command that somebody typed, of those that are one plan."""
+    return (
+        f"savepoints undo {plan.query}" if journal.undoes_the_last(plan.command) else plan.command
+    )
+
+
 def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Progress) -> None:
     """Take the safety savepoint, unless it was taken before a crash."""
     if plan.safety_id is None or log.is_done("safety_savepoint"):
@@ -235,7 +242,7 @@ def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Pro
             checkpoint=plan.from_checkpoint,
             batch_id=plan.from_batch,
             outputs=dict(plan.output_uris),
-            description=f"before: {plan.command}",
+            description=f"before: {_said(plan)}",
             savepoint_id=plan.safety_id,
             kind="safety",
         )

@@ -372,7 +372,7 @@ def _before_last(store: Store, query: str) -> Savepoint:
     last = done[0]
     if last.is_undo:
         raise UsageError(
-            f"the last rollback or reset of {query} was undone by {last.id} at {last.finished_at}",
+            f"the last operation on {query} was undone by {last.id} at {last.finished_at}",
             hint=f"bring back what was undone: savepoints rollback {last.plan['safety_id']}",
             query=query,
             operation=last.id,

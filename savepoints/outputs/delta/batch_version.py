@@ -27,6 +27,7 @@ from savepoints.outputs.delta import log
 from savepoints.outputs.delta.log import Commit
 from savepoints.outputs.delta.write import is_later_generation
 from savepoints.outputs.file_sink import file_sink
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -98,7 +99,8 @@ def refuse_lacking(uri: str, there: Iterable[str], written: StructType) -> None:
         raise IncompatibleError(
             f"{uri} has no column {', '.join(names)}, which the program writes, so its values "
             "would be dropped",
-            hint=f"add it with Spark SQL: ALTER TABLE delta.`{uri}` ADD COLUMNS ({columns}); or "
+            hint=f"add it with Spark SQL: ALTER TABLE delta.`{Uri.parse(uri).for_spark}` ADD "
+            f"COLUMNS ({columns}); or "
             "leave it out in the program",
             uri=uri,
             columns=names,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
@@ -61,6 +61,20 @@ _OF_THE_OLD_LOG = {
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.inCommitTimestampEnablementVersion",
 }
+# That need no feature of the table.
+_PLAIN_TYPES = {
+    "binary",
+    "boolean",
+    "byte",
+    "date",
+    "double",
+    "float",
+    "integer",
+    "long",
+    "short",
+    "string",
+    "timestamp",
+}
 # Writers that name no features stand for fixed ones; all up to this one are known.
 _NAMED = 7
 
@@ -77,6 +91,7 @@ class Isolation:
         batch_id: The batch that the new table is at.
         files: Data files of the version, deletion vectors not counted.
         bytes: Their bytes.
+        added: Columns that it has besides, with their types; they are null in the rows there are.
     """
 
     output: OutputVersion
@@ -86,10 +101,22 @@ class Isolation:
     batch_id: int
     files: int
     bytes: int
+    added: tuple[tuple[str, str], ...] = ()
 
 
-def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: int) -> Isolation:
-    """Find out what is to be copied and refuse what could not be done exactly; writes nothing."""
+def plan(
+    output: OutputVersion,
+    uri: str,
+    way: CopyMode,
+    app_id: str,
+    batch_id: int,
+    columns: str | None = None,
+) -> Isolation:
+    """Find out what is to be copied and refuse what could not be done exactly; writes nothing.
+
+    Args:
+        columns: What the fork's program writes, as Spark's JSON of a row type; None to add nothing.
+    """
     if output.kind == "files":
         raise FileSinkError(
             f"the output {output.name}, {output.uri}, is written by Spark's file sink, which "
@@ -109,7 +136,8 @@ def plan(output: OutputVersion, uri: str, way: CopyMode, app_id: str, batch_id: 
     _require_known(there, output.uri)
     _require_files(there, output)
     sizes = [int(one["size"]) for one in there.files]
-    return Isolation(output, uri, way, app_id, batch_id, len(sizes), sum(sizes))
+    added = _lacking(there, columns) if columns else ()
+    return Isolation(output, uri, way, app_id, batch_id, len(sizes), sum(sizes), added)
 
 
 def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambda: None) -> None:
@@ -221,6 +249,30 @@ def _require_known(there: Snapshot, uri: str) -> None:
         )
 
 
+def _lacking(there: Snapshot, columns: str) -> tuple[tuple[str, str], ...]:
+    """Return the columns that a table lacks and that can be added without knowing more of it.
+
+    Nested ones, and all of a table whose columns have ids, are for `ALTER TABLE`, as `run` says.
+    """
+    if there.metadata.get("configuration", {}).get("delta.columnMapping.mode", "none") != "none":
+        return ()
+    known = {one["name"].casefold() for one in json.loads(there.metadata["schemaString"])["fields"]}
+    return tuple(
+        (one["name"], one["type"])
+        for one in json.loads(columns)["fields"]
+        if one["name"].casefold() not in known
+        and isinstance(one["type"], str)
+        and (one["type"] in _PLAIN_TYPES or one["type"].startswith("decimal"))
+    )
+
+
+def _with_columns(there: Snapshot, added: Sequence[tuple[str, str]]) -> str:
+    """Return the schema of a table with more columns (protocol, "Schema Serialization Format")."""
+    found = json.loads(there.metadata["schemaString"])
+    more = [{"name": n, "type": kind, "nullable": True, "metadata": {}} for n, kind in added]
+    return json.dumps({**found, "fields": [*found["fields"], *more]}, separators=(",", ":"))
+
+
 def _require_files(there: Snapshot, output: OutputVersion) -> None:
     if lost := snapshot.missing_files(there, Location.of(output.uri)):
         raise NotAlignedError(
@@ -322,6 +374,7 @@ def _commit(one: Isolation, there: Snapshot, adds: list[Action], operation_id: s
     metadata = {
         **there.metadata,
         "id": str(uuid.uuid4()),
+        **({"schemaString": _with_columns(there, one.added)} if one.added else {}),
         "configuration": configuration,
         "createdTime": now,
     }

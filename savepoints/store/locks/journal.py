@@ -26,6 +26,11 @@ _UNFINISHED = "operations"
 _FINISHED = "operations/finished"
 
 
+def undoes_the_last(command: str) -> bool:
+    """Return True for the command that undoes the last operation on a query."""
+    return "--undo" in command.split()
+
+
 @dataclass(frozen=True)
 class Operation:
     """One run of a multi-step verb.
@@ -60,7 +65,7 @@ class Operation:
     @property
     def is_undo(self) -> bool:
         """Return True for a rollback to what the operation before it had saved of its query."""
-        return "--undo" in str(self.plan.get("command")).split()
+        return undoes_the_last(str(self.plan.get("command")))
 
     def undoes(self, other: Operation) -> bool:
         """Return True if it has taken back another one, which was finished."""

@@ -130,7 +130,7 @@ def asked(**changes: Any) -> str:
     given |= changes
     nothing: Any = None
     app = App("q", {}, lambda _: nothing, {}, {"0": given["function"]})
-    program = NewProgram("m:app", app, (), given["files"], (), ())
+    program = NewProgram("m:app", app, (), given["files"], (), {}, ())
     report = Upgrade("sp-1", "m:app", "compatible", ())
     compared = ProgramComparison(savepoint(1), program, report, ())
     return migrate.fingerprint(compared, given["words"])

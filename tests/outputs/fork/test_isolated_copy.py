@@ -74,6 +74,28 @@ def test_rows_and_description_are_those_of_the_version(
         assert log.transactions(made, 0) == {APP: BATCH}
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", sorted(TABLES.keys() - SPARK_ALONE))
+def test_a_column_that_only_the_program_has_is_null_in_the_rows_there_are(
+    on_local: Location, name: str, way: CopyMode
+) -> None:
+    uri = tables.unpack(name, on_local / name)
+    output, target = pinned(uri), str(on_local / "fork")
+    known = tables.opened(uri).schema().fields[0].name.upper()
+    more = [{"name": "Most", "type": "long"}, {"name": known, "type": "long"}]
+    nested = {"name": "n", "type": {"type": "array"}}
+    columns = json.dumps({"fields": [*more, nested]})
+
+    one = isolated_copy.plan(output, target, way, APP, BATCH, columns)
+    isolated_copy.execute(one, OPERATION)
+
+    configuration = tables.opened(uri).metadata().configuration
+    mapped = configuration.get("delta.columnMapping.mode", "none") != "none"
+    assert one.added == (() if mapped else (("Most", "long"),))
+    added = {} if mapped else {"Most": None}
+    assert tables.rows(target) == [{**row, **added} for row in tables.rows(uri, ROWS_AT)]
+
+
 @pytest.mark.s3
 def test_it_works_on_each_kind_of_storage(place: Location) -> None:
     """A clone is looked at through its copy: deltalake does not read data at `s3a://`."""
