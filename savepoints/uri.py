@@ -87,8 +87,8 @@ class Uri:
         parts = [part for part in path.split("/") if part]
         if ".." in parts or "." in parts:
             raise UsageError(
-                f"the path of {text!r} contains '.' or '..'",
-                hint="write the full path without them",
+                f"the path in {text!r} has a segment '.' or '..'",
+                hint="write the full path without such segments",
             )
         return cls(scheme, bucket, "/".join(parts))
 

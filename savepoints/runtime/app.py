@@ -325,12 +325,14 @@ def load(reference: str) -> App:
         ) from error
     found = getattr(module, attribute, None)
     if not isinstance(found, App):
+        known = [f"{module_name}:{n}" for n, v in vars(module).items() if isinstance(v, App)]
         raise UsageError(
-            f"{reference} is {type(found).__name__}, not a savepoints.App",
-            hint=f"name an App of {module_name}: "
-            + (
-                ", ".join(n for n, v in vars(module).items() if isinstance(v, App)) or "it has none"
-            ),
+            f"{reference} is of the type {type(found).__name__}, not a savepoints.App"
+            if hasattr(module, attribute)
+            else f"{module_name} has no attribute {attribute}",
+            hint=f"name an App of that module: {', '.join(known)}"
+            if known
+            else "name another module, or define a savepoints.App in that one",
         )
     return found
 

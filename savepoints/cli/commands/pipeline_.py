@@ -436,15 +436,16 @@ def compare(
 def promote(
     call: Invocation, query: str, name: str, wait: timedelta, *, no_checks: bool, consent: Consent
 ) -> None:
-    """Let the forks NAME take over from the queries of a pipeline.
+    """Replace the queries of a pipeline with their forks, the group called NAME.
 
-    The forks catch up while the pipeline keeps running. Then its queries are paused, queries and
-    forks are run to the same point, and the forks are checked as [promote] in the settings says. If
-    a check fails, the queries resume unchanged.
+    The forks catch up while the pipeline keeps running. Then the queries are paused, they and
+    the forks are run to the same point, and the forks are checked as configured under [promote] in
+    the settings. If a check fails, the queries resume unchanged.
 
-    Otherwise each live table gets the rows of its fork in one commit, and the next generation of
-    each query starts with the state and program of its fork. Readers continue after these commits.
-    Paused runs resume with the new programs; the forks stay as they are.
+    If all checks pass, the rows of each live table are replaced with those of its fork in one
+    commit, and the next generation of each query starts with the state and program of its fork.
+    Queries of the pipeline that read these tables skip that commit. Paused runs resume with the new
+    programs; the forks are left as they are.
 
     A safety savepoint of each query is taken first; `savepoints undo QUERY` undoes the promotion of
     all queries. If interrupted, run the command again to resume.

@@ -49,10 +49,9 @@ def require_free(query: str, operators: Sequence[OperatorShape]) -> None:
     for one in operators:
         if one.name.startswith(_OF_FUNCTIONS) or one.name == _WITHIN:
             raise IncompatibleError(
-                f"the results of {one} in {query} depend on where batches end, so batches "
-                "of another size would give other results than streaming",
-                hint="omit --batch-records: batches then have the size that "
-                "max_offsets_per_trigger sets",
+                f"the results of {one} in {query} depend on where batches end, so a different "
+                "batch size would give different results from the streaming query",
+                hint="omit --batch-records, so that max_offsets_per_trigger sets the batch size",
                 query=query,
                 operator_id=one.operator_id,
             )

@@ -269,9 +269,9 @@ def _watermark(query: str, empty: EmptyRun, watermark: datetime | None) -> int:
         raise UsageError(f"{query} has no watermark", hint="omit --watermark", query=query)
     if watermark is None and empty.delays_ms:
         raise UsageError(
-            f"{query} has a watermark, but rows of state do not say where it stands",
-            hint="pass it with --watermark TIME: the newest event time that went into the "
-            "rows, less the delay of withWatermark",
+            f"{query} has a watermark, whose current value cannot be told from rows of state",
+            hint="pass it with --watermark TIME: the latest event time included in the rows, "
+            "minus the delay given to withWatermark",
             query=query,
         )
     return _EPOCH_MS if watermark is None else epoch_ms(watermark)

@@ -167,10 +167,11 @@ def _require_removable(live: LiveQuery, given: DataFrame, known: DataFrame) -> N
     if found:
         raise LateBatchError(
             f"the late batch removes or replaces {count_text(len(found), 'event')} that "
-            f"{live.name} has never seen for the entity that the batch gives, such as event "
-            f"{min(found)}",
+            f"{live.name} has never seen under the entity named in the batch, for example "
+            f"event {min(found)}",
             hint="leave these events out of the batch, or change their op to insert; to move an "
-            "event to another entity, use op remove for the old entity and op insert for the new",
+            "event to another entity, use op remove with the old entity and op insert with the "
+            "new one",
             query=live.name,
             events=found[:_SHOWN],
         )

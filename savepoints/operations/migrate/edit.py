@@ -299,8 +299,8 @@ def _require_change(change: StateEdit, reason: str) -> None:
     given = [bool(change.assignments), change.delete, change.function is not None]
     if sum(given) != 1:
         raise UsageError(
-            "exactly one of setting and removing rows is required",
-            hint="pass, for example, --set 'count = count + 1', or --delete",
+            "an edit must either set fields or delete rows, and not both",
+            hint="pass, for example, --set 'count = count + 1' to change rows, or --delete",
         )
     if change.delete and change.where is None:
         raise UsageError(

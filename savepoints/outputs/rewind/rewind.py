@@ -299,7 +299,8 @@ def _refuse_unreadable(output: OutputVersion) -> None:
 def _refuse_predicate(uri: str, predicate: str | None) -> None:
     if predicate is not None:
         raise FileSinkError(
-            f"{uri} is written by Spark's file sink, which can only be rewound by whole batches",
+            f"{uri} has own_rows in the settings, but is written by Spark's file sink, whose "
+            "output can only be rewound in whole batches",
             hint="remove this output from [queries.NAME.own_rows]",
             uri=uri,
         )

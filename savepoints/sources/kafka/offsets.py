@@ -232,7 +232,8 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         width = width or len(cells)
         if len(cells) not in {3, 4} or len(cells) != width:
             raise UsageError(
-                f"{where} has {len(cells)} fields, but all lines must have 3, or all 4",
+                f"{where} has {len(cells)} fields, but every line must have the same number of "
+                "fields, either 3 or 4",
                 hint=_CSV_HINT,
                 line=number,
             )

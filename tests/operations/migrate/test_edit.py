@@ -104,16 +104,16 @@ def test_what_would_make_the_state_inconsistent_is_refused(
 @pytest.mark.parametrize(
     ("change", "reason", "problem"),
     [
-        (StateEdit("k = 1"), "x", "exactly one of setting and removing rows"),
+        (StateEdit("k = 1"), "x", "either set fields or delete rows"),
         (
             StateEdit("k = 1", ("sum = 0",), delete=True),
             "x",
-            "exactly one of setting and removing rows",
+            "either set fields or delete rows",
         ),
         (
             StateEdit("k = 1", ("sum = 0",), function=lambda batch: batch),
             "x",
-            "exactly one of setting and removing rows",
+            "either set fields or delete rows",
         ),
         (StateEdit(None, delete=True), "x", "--delete needs a condition"),
         (SET, " ", "a reason is required"),
