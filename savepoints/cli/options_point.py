@@ -90,8 +90,9 @@ def restoring(function: Function) -> Function:
         "sources",
         multiple=True,
         metavar="START",
-        help="Where a source of the program starts: keep:N, new, or a position as JSON. Repeat it "
-        "for each source, in order.",
+        help="Where a source of the program starts: keep:N (where source N of the savepoint, "
+        "counted from 0, left off), new (where the options of its reader say), or a position as "
+        "JSON. Repeat it for each source, in the program's order.",
     )
     @broken_too
     @unreplayable_too

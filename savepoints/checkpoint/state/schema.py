@@ -131,8 +131,8 @@ def parse(data: bytes, path: str) -> tuple[StateSchema, ...]:
             found = [_column_family(reader) for _ in range(reader.number(">i"))]
         else:
             raise IncompatibleError(
-                f"{path}: state schema version {version[:40]!r} is not supported, only v1 to v3",
-                hint="save the native form: --format native",
+                f"{path}: state schema version {version[:40]!r} is not supported; v1 to v3 are",
+                hint="take the savepoint in the native form: --format native",
                 file=path,
             )
         reader.expect_end()

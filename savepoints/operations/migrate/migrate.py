@@ -234,8 +234,9 @@ def _require_state(savepoint: Savepoint, compared: ProgramComparison) -> None:
     if compared.program.operators and not savepoint.operators:
         raise LayoutChangedError(
             f"savepoint {savepoint.id} has no state, but {compared.program.reference} keeps state",
-            hint="start the program with empty state at the offsets of the savepoint: "
-            "savepoints reset QUERY --from-file OFFSETS",
+            hint="start the program with empty state at the offsets that `savepoints show "
+            f"{savepoint.id}` prints, written to a file: savepoints reset {savepoint.query} "
+            "--from-file FILE",
             savepoint=savepoint.id,
         )
 

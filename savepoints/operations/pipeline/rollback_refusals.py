@@ -97,10 +97,11 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
             apps.load_for(one.query, settings.queries[one.query])
         elif one.is_behind and one.writer is None:
             raise UsageError(
-                f"{one.query} must first read {_left(one)}, but its program is unknown",
+                f"{one.query} must read {_left(one)} before what it reads is rolled back, but "
+                "its program is unknown",
                 hint=f"add [queries.{one.query}] with its app to the settings; or pass "
-                f"--writer {one.query}=MODULE:FUNCTION, with a function that takes the "
-                "SparkSession and returns the query's DataStreamWriter, not started",
+                f"--writer {one.query}=MODULE:FUNCTION, where FUNCTION takes the SparkSession and "
+                "returns the query's DataStreamWriter without starting it",
                 query=one.query,
             )
         elif one.is_behind and one.writer is not None:

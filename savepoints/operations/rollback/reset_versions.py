@@ -37,8 +37,9 @@ def resolve(
     known = {one.table_id: one for one in _tables(bound)}
     if missing := [one.table_id for one in now if one.table_id not in known]:
         raise UsageError(
-            f"{query} reads a table whose location is unknown; its id is {missing[0]}",
-            hint=f"add the location of the table to [queries.{query}.tables] in the settings",
+            f"{query} reads the Delta table with the id {missing[0]}, whose location is unknown",
+            hint="add it to the settings, by the name of the input: "
+            f'[queries.{query}.tables] INPUT = "URI"',
             query=query,
             table_id=missing[0],
         )

@@ -155,8 +155,9 @@ def _times(uri: str, version: int) -> tuple[datetime, datetime]:
     left = [name for name in names if int(name[:20]) >= version][:2]
     if not left:
         raise NotAlignedError(
-            f"the log of {uri} is damaged: it has no commit from version {version} on",
-            hint="read the table with Spark to find out why",
+            f"the Delta log of {uri} is damaged: the commit of version {version} and all later "
+            "ones are missing",
+            hint="read the table with Spark to see whether it is still readable",
             uri=uri,
             version=version,
         )
