@@ -380,7 +380,7 @@ def of_query(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_keep_any_line,
-        help="Let latest and @TIME also mean savepoints that were rolled back or replaced.",
+        help="Allow latest and @TIME to select savepoints that were rolled back or replaced.",
     )
     return click.option(
         "--query",

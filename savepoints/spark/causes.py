@@ -42,11 +42,11 @@ def of(error: BaseException) -> EnvironmentUnfitError | None:
     for owner, signs in _SIGNS.items():
         if signs.search(text):
             return EnvironmentUnfitError(
-                f"Spark does not find the jars of {owner}",
-                hint="set SAVEPOINTS_JARS (or jars in savepoints.toml) to a directory with "
-                'the jars of Delta, Kafka and S3A, or set "spark.jars.packages" in '
-                "[spark.conf]: a command starts its own Spark, which does not see the jars of "
-                "your driver; in your driver, use --packages or --jars",
+                f"Spark cannot find the jars of {owner}",
+                hint="for savepoints commands, which do not see the jars of your driver: set "
+                "SAVEPOINTS_JARS (or jars in savepoints.toml) to a directory with the jars of "
+                'Delta, Kafka and S3A, or set "spark.jars.packages" in [spark.conf]; in your own '
+                "driver: use --packages or --jars",
                 jars=owner,
             )
     if private_api.has_ended():

@@ -227,7 +227,10 @@ def _operation(root: Location, path: str) -> Seen | None:
     try:
         operation = journal.document(root, path).read()
     except VerificationError as error:
-        advice = "make sure that nothing is running on the query, then delete the file"
+        advice = (
+            "make sure that neither the query nor a savepoints command for it is running, then "
+            "delete the file"
+        )
         return Seen(path, "broken", error.message, advice)
     # None: it was finished at this moment.
     if operation is None or operation.finished_at is not None or path.count("/") > 1:

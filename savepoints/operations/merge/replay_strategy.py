@@ -126,10 +126,10 @@ def replayed(
     since = range(assignment.first_batch, files.cut.batch_id + 1)
     if seen := _proved(replay, {one: known[one] for one in since}, settings):
         raise CheckFailedError(
-            f"{assignment.live.name} cannot be replayed exactly. In a few large batches: "
-            f"{'; '.join(against)}. Batch by batch: {seen}. The program may have changed since "
-            "then, or depend on the time of day, on the order of arrival, or on other tables. "
-            "Nothing was changed",
+            f"{assignment.live.name} cannot be replayed exactly. Replayed in a few large batches: "
+            f"{'; '.join(against)}. Replayed batch by batch: {seen}. The program may have changed "
+            "since these batches first ran, or its results may depend on the time of day, the "
+            "order of arrival, or other tables. Nothing was changed",
             hint=ALTERNATIVES,
             query=assignment.live.name,
             checks=[*against, seen],

@@ -99,7 +99,8 @@ class LeaseRecord:
         except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
             raise VerificationError(
                 f"the lease {path} is damaged: {error!r}",
-                hint="make sure that nothing is running on the query, then delete the file",
+                hint="make sure that neither the query nor a savepoints command for it is "
+                "running, then delete the file",
                 file=path,
             ) from None
         return record

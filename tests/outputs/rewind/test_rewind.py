@@ -500,7 +500,7 @@ def test_rows_of_others_are_not_removed(on_local: Location, app: str | None) -> 
     write(uri, 50, app)
     write(uri, 4)
 
-    with pytest.raises(NotAlignedError, match="rows of other writers, which would be lost"):
+    with pytest.raises(NotAlignedError, match="rows from other writers, which would be lost"):
         rewind.plan_empty("totals", uri, "orders/", (), NEXT)
     table(uri).create_checkpoint()
     tables.clean_up(uri, 5)

@@ -209,7 +209,7 @@ def test_trap_who_writes_between_reading_and_committing_is_noticed(
     assert tables.opened(table.uri).version() == 6
     assert table.rows() == table.rows(6)
     with pytest.raises(
-        NotAlignedError, match="rows of other writers, which would be lost: 1 commit"
+        NotAlignedError, match="rows from other writers, which would be lost: 1 commit"
     ):
         executed(spark, plan)
 
