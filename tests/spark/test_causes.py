@@ -59,7 +59,7 @@ def test_the_owner_of_missing_jars_is_named_with_the_setting(owner: str) -> None
     for text in TEXTS[owner]:
         with (
             pytest.raises(
-                EnvironmentUnfitError, match=f"does not find the jars of {owner}"
+                EnvironmentUnfitError, match=f"cannot find the jars of {owner}"
             ) as found,
             causes.named(),
         ):
