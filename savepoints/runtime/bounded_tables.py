@@ -153,10 +153,11 @@ class TableEnd:
             return True
         if written := runner.has_written(now.next_batch):
             raise NotAlignedError(
-                f"batch {now.begun} of {runner.query} was started and is already in "
-                f"{', '.join(written)}, but it goes beyond the requested end",
-                hint=f"finish the batch (savepoints run {runner.query} --until latest), or "
-                "roll back: savepoints rollback latest",
+                f"batch {now.begun} of {runner.query} was started but not finished; it is already "
+                f"in {', '.join(written)}, and goes beyond the requested end",
+                hint="finish the batch, and read on to the latest data (savepoints run "
+                f"{runner.query} --until latest), or roll back: savepoints rollback latest --query "
+                f"{runner.query}",
                 query=runner.query,
                 batch_id=now.begun,
             )

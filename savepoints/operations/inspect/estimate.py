@@ -173,8 +173,8 @@ def _begin(
         known, ids = (None, committed[-1]), {}
     if not begin:
         raise UsageError(
-            f"{query} does not read from Kafka, and only for Kafka is it known how much is "
-            "left to read",
+            f"{query} does not read from Kafka, and what is left to read is known only for "
+            "Kafka sources",
             hint=f"show its position instead: savepoints show latest --query {query}",
             query=query,
         )

@@ -364,7 +364,7 @@ def _require_state(query: str, state: State, now: _Present) -> None:
     if state == "keep" and now.batch_id is None:
         raise NoCommittedBatchError(
             f"{query} has no committed batch, so there is no state to keep",
-            hint="omit --state, which starts with empty state",
+            hint="omit --state, to start with empty state",
             query=query,
         )
 

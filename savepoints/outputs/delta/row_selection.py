@@ -56,9 +56,9 @@ class RowSelection:
         except PySparkException as error:
             reason = message_of(error).strip().partition("\n")[0]
             raise UsageError(
-                f"columns or where of the output {output!r} do not fit the program's result: "
-                f"{reason}",
-                hint=f"use columns of the result: {', '.join(rows.columns)}",
+                f"columns= or where= of the output {output!r} does not match the program's "
+                f"result: {reason}",
+                hint=f"use only columns of the result: {', '.join(rows.columns)}",
                 output=output,
             ) from None
         if beside:

@@ -92,7 +92,7 @@ def where(frame: DataFrame, expression: str) -> DataFrame:
     except PySparkException as error:
         raise UsageError(
             f"--where {expression!r}: {typed.reason(error)}",
-            hint=f"use one of the columns {', '.join(columns(frame))}",
+            hint=f"correct the condition; the columns are {', '.join(columns(frame))}",
         ) from None
 
 
