@@ -187,7 +187,7 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
     if wrong:
         raise UsageError(
             f"the query cannot stop at these offsets: {_listed(wrong)}",
-            hint="give an offset within the available range for each partition that Kafka has",
+            hint="give one offset for each partition of the topic, within the range that Kafka has",
             partitions=wrong,
         )
 
@@ -259,7 +259,7 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         found.setdefault(topic, {})[part] = _offset(offset, where, _CSV_HINT)
     if not found:
         of = f" of group {group!r}" if group is not None and width == 4 else ""  # noqa: PLR2004
-        raise UsageError(f"the file has no offsets{of}", hint=_CSV_HINT)
+        raise UsageError(f"the offsets file contains no offsets{of}", hint=_CSV_HINT)
     return found
 
 

@@ -45,7 +45,8 @@ def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
         _ = frame.select(F.expr(expression)).schema
     except PySparkException as error:
         raise UsageError(
-            f"{what}: {typed.reason(error)}", hint=f"use one of the columns {_column_names(frame)}"
+            f"{what}: {typed.reason(error)}",
+            hint=f"correct it; the columns are {_column_names(frame)}",
         ) from None
     # It is evaluated more than once, so it must be deterministic, as inside an aggregate.
     try:
@@ -117,7 +118,7 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
                 raise _key_stays(".".join(parts), "key")
             raise UsageError(
                 f"--set {text!r}: the state has no column {'.'.join(parts)!r}",
-                hint=f"use one of the columns {_column_names(frame)}",
+                hint=f"correct it; the columns are {_column_names(frame)}",
             )
         path.append(names[part.lower()])
         data_type = data_type[path[-1]].dataType  # type: ignore[index]

@@ -341,8 +341,8 @@ def test_rows_are_chosen_by_key_and_by_expression(samples: Store, spark: SparkSe
         ("rocksdb", {"key": {"k": "three"}}, "three is not a valid bigint", "--where"),
         ("grand_total", {"key": {"k": "3"}}, "no field 'k'", "this state has no key"),
         ("rocksdb", {"where": "key.j > 1"}, "FIELD_NOT_FOUND", "key.k, value.count, value.sum"),
-        ("rocksdb", {"where": "key.k >"}, "PARSE_SYNTAX_ERROR", "use one of the columns key.k"),
-        ("rocksdb", {"where": "sum(key.k) > 1"}, "--where 'sum", "use one of the columns key.k"),
+        ("rocksdb", {"where": "key.k >"}, "PARSE_SYNTAX_ERROR", "the columns are key.k"),
+        ("rocksdb", {"where": "sum(key.k) > 1"}, "--where 'sum", "the columns are key.k"),
     ],
 )
 def test_a_choice_of_rows_that_makes_no_sense_is_refused(
