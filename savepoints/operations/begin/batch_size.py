@@ -28,6 +28,7 @@ from savepoints.sources.late import dropped_late
 from savepoints.sources.late.dropped_late import Read
 from savepoints.store import scratch
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,10 +109,11 @@ def require_nothing_late(
     if lost:
         where = ", ".join(f"{one.topic} {one.partition}/{one.offset}" for one in samples)
         raise IncompatibleError(
-            f"{lost} events came so late that streaming in batches of "
-            f"{count(positions[0], positions[1])} records would have dropped rows that larger "
-            f"batches count, for example {where}",
-            hint="omit --batch-records to drop them as streaming would, then merge them: "
+            f"larger batches would change the result: {count_text(lost, 'late event')} would "
+            "be counted that streaming, in batches of "
+            f"{count_text(count(positions[0], positions[1]), 'record')}, would have dropped, for "
+            f"example {where}",
+            hint="omit --batch-records, so that they are dropped as in streaming, then add them: "
             "savepoints merge QUERY --dropped",
             query=new.inputs.app.name,
             events=lost,

@@ -154,7 +154,7 @@ def _table(operator_id: int, variable: str | None, place: str) -> GivenTable:
     where = str(Uri.parse(place)) if "://" in place else str(Location.of(place))
     if kind not in _FORMATS:
         raise UsageError(
-            f"{place} is in the format {kind}, which does not keep exact types",
+            f"{place} is in {kind} format, which does not preserve exact types",
             hint="write the rows as a Delta table or as Parquet files",
         )
     if kind == "delta":

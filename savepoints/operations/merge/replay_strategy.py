@@ -90,9 +90,8 @@ def refuse_unknown(
     """Refuse a replay batch by batch where not all batches are known."""
     if lost := _lost(assignment, known, files):
         raise IncompatibleError(
-            f"{assignment.live.name} cannot be replayed exactly: in a few large batches, "
-            f"because {'; '.join(against)}; and batch by batch, because {lost}. Nothing was "
-            "changed",
+            f"{assignment.live.name} cannot be replayed exactly, neither in a few large batches "
+            f"({'; '.join(against)}) nor batch by batch ({lost}). Nothing was changed",
             hint=ALTERNATIVES,
             query=assignment.live.name,
             reasons=list(against),

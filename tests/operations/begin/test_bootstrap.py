@@ -186,7 +186,9 @@ def test_trap_late_events_would_count_in_larger_batches(
     for chunk in range(CUT + 1):
         pair.arrive(chunk, late=1 if chunk == CUT else 0)
         cut = pair.advance(pair.streamed)
-    with pytest.raises(IncompatibleError, match="1 events came so late that streaming in batches"):
+    with pytest.raises(
+        IncompatibleError, match="1 late event would be counted that streaming, in batches"
+    ):
         pair.boot.bootstrap(until="latest", batch_records=10_000)
     bound = pair.desk.settings.queries["boot"]
     queries = {"boot": bound.model_copy(update={"max_offsets_per_trigger": 10_000})}

@@ -131,7 +131,7 @@ def test_what_is_unclear_is_refused(place: str) -> None:
 
 def test_text_has_no_exact_types(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("k\na\n")
-    with pytest.raises(UsageError, match="csv, which does not keep exact types"):
+    with pytest.raises(UsageError, match="csv format, which does not preserve exact types"):
         given_tables.assigned([("", str(tmp_path / "rows.csv"))], [aggregate(0)])
 
 
