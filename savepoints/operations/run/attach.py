@@ -116,10 +116,10 @@ class _Subject:
             if written is not None and written > begun:
                 raise NotAlignedError(
                     f"{uri} already has the batches of {self.name} up to {written}, but "
-                    f"{self.checkpoint} has only begun batch {begun}: another driver has run an "
-                    "old checkpoint of the query, and Delta silently drops every batch up to "
-                    f"{written} from this one",
-                    hint="make sure that the other driver has ended; "
+                    f"{self.checkpoint} has only begun batch {begun}: another driver has run the "
+                    "query from an old checkpoint, and Delta silently drops every batch that this "
+                    f"driver writes, up to batch {written}",
+                    hint="make sure that the other driver has stopped; "
                     + self._way_back()
                     + ", then start this driver with the new checkpoint",
                     query=self.name,
