@@ -125,8 +125,8 @@ def topics_of(queries: Sequence[ComparedQuery]) -> list[str]:
     for other in queries[1:]:
         if other.topics != first.topics:
             raise UsageError(
-                f"{first.query} reads topic {', '.join(first.topics)}, but {other.query} reads "
-                f"topic {', '.join(other.topics)}",
+                f"the queries read different topics: {first.query} reads "
+                f"{', '.join(first.topics)}; {other.query} reads {', '.join(other.topics)}",
                 hint="compare queries that read the same topics, or correct "
                 "[queries.NAME.topics] in the settings",
             )

@@ -156,8 +156,9 @@ def undo_plan(
         raise UsageError(
             f"the last pipeline rollback of {operation.query}, {operation.id}, was itself an "
             "undo and cannot be undone",
-            hint="roll back to the safety savepoint that it took: savepoints list --query "
-            f"{operation.query}",
+            hint="find the safety savepoint that it took (savepoints list --query "
+            f"{operation.query}), then roll back to it: savepoints pipeline rollback "
+            f"{operation.query} SAVEPOINT",
             operation=operation.id,
         )
     _refuse_followed(store, operation)

@@ -129,8 +129,8 @@ class EntityRows:
         taken = others.join(keys, same, "left_semi").select(*map(quoted, self.key)).first()
         if taken is not None:
             raise IncompatibleError(
-                f"the replay wrote a row of one {self.entity} to {self.live.output.uri} under "
-                f"the key {taken.asDict()}, which a row of another {self.entity} already has",
+                f"the replay wrote a row for one {self.entity} to {self.live.output.uri}, but a "
+                f"row for another {self.entity} already has the same key, {taken.asDict()}",
                 hint=f"make {self.entity} part of the output's key; or {REBUILD_OUTPUT}",
                 uri=self.live.output.uri,
                 key=list(self.key),

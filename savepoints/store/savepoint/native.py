@@ -108,9 +108,8 @@ def pin(
     for info, target in placed:
         if arrived.get(target) != info.size:
             raise NotAlignedError(
-                f"{checkpoint}/{info.path} has {info.size} bytes, but of its copy "
-                f"{root}/{target} {arrived.get(target, 0)} bytes arrived: the file changed while "
-                "it was being copied",
+                f"{checkpoint}/{info.path} has {info.size} bytes, but its copy {root}/{target} "
+                f"has {arrived.get(target, 0)}: the file changed while it was being copied",
                 hint="run the command again",
                 file=info.path,
             )

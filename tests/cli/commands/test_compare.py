@@ -48,7 +48,7 @@ def store(call: Call, local_store: Store, on_local: Location) -> Store:
         (("a",), UsageError, "two or more different queries, but got: a"),
         (("a", "b", "a"), UsageError, "different queries, but got: a, b, a"),
         (("a", "c"), QueryNotFoundError, "no query 'c'"),
-        (("a", "b"), UsageError, "a reads topic sales-a, but b reads topic sales-b"),
+        (("a", "b"), UsageError, "a reads sales-a; b reads sales-b"),
         (("a", "b", "--key", "totals"), UsageError, "'totals' is not in the form OUTPUT=COLUMN"),
         (("a", "b", "--key", "totals=a,"), UsageError, "is not in the form OUTPUT=COLUMN"),
         (("a", "b", "--metric", "SELECT 1"), UsageError, "'SELECT 1' is not in the form NAME=SQL"),
