@@ -111,7 +111,7 @@ def test_what_kafka_forgot_is_read_from_the_archive(world: LocalWorld, local_sho
     (listed,) = shop.json("list", "--check-sources")["availability"]
     assert listed["restorable"] == "yes"
     shown = shop.json("show", first.id)["availability"]
-    assert f"{lost} of them are only in the archive" in shown["reason"]
+    assert f"only in the archive: {lost}" in shown["reason"]
     assert sum(one["archived"] for one in shown["partitions"]) == lost
 
     drilled = drill.drill(shop.store, first.id)

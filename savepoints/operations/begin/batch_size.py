@@ -109,8 +109,8 @@ def require_nothing_late(
     if lost:
         where = ", ".join(f"{one.topic} {one.partition}/{one.offset}" for one in samples)
         raise IncompatibleError(
-            f"larger batches would change the result: {count_text(lost, 'late event')} would "
-            "be counted that streaming, in batches of "
+            "larger batches would change the result: they would count "
+            f"{count_text(lost, 'late event')} that streaming, in batches of "
             f"{count_text(count(positions[0], positions[1]), 'record')}, would have dropped, for "
             f"example {where}",
             hint="omit --batch-records, so that they are dropped as in streaming, then add them: "

@@ -93,7 +93,7 @@ def assigned(given: Iterable[tuple[str, str]], known: Sequence[Visible]) -> list
     if missing:
         raise UsageError(
             "no rows are given for " + "; ".join(str(one.variable) for one in missing),
-            hint="name a table for each, or none for no rows: "
+            hint="name a table for each, or write none in place of TABLE for no rows: "
             + " ".join(f"--from {_name(one, known)}=TABLE" for one in missing)
             + ". Columns: "
             + "; ".join(f"{_name(one, known)}: {', '.join(one.columns)}" for one in missing),
@@ -130,8 +130,8 @@ def _variable(name: str, known: Sequence[Visible]) -> Visible:
     if len(fitting) == 1:
         return fitting[0]
     raise UsageError(
-        f"{name or 'a table without a name'} fits {len(fitting)} of the states of the program: "
-        + "; ".join(str(one.variable) for one in known),
+        f"{name or 'a table without a name'} must match exactly one state of the program, but "
+        f"matches {len(fitting)}; its states: " + "; ".join(str(one.variable) for one in known),
         hint="use " + " ".join(f"--from {_name(one, known)}=TABLE" for one in known),
     )
 

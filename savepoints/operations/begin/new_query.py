@@ -113,7 +113,7 @@ def refuse_run(store: Store, query: str, verb: str) -> None:
         raise TargetExistsError(
             f"the query {query} already has generation {one.generation} (begun by "
             f"{one.begun_by}, {one.checkpoint}), but {verb} needs a query that has not run yet",
-            hint="add a query of another name to the settings, [queries.OTHER] with app_name "
+            hint="add a query with another name to the settings, [queries.OTHER] with app_name "
             f'= "{query}"; or fork this one: savepoints fork latest NAME --query {query}; or '
             f"restart it: savepoints reset {query} --to-earliest --state empty",
             query=query,

@@ -163,7 +163,7 @@ def _require_same(plan: SeedPlan, program: SeededProgram) -> None:
         raise StalePlanError(
             f"{plan.app} or Spark's settings have changed since the plan was made: partitions, "
             f"provider and checkpoint format are {session} instead of {planned}",
-            hint="undo the operation, then run savepoints seed again: savepoints operations "
-            f"undo {plan.operation_id}",
+            hint=f"undo the operation (savepoints operations undo {plan.operation_id}), then run "
+            "savepoints seed again",
             query=plan.query,
         )

@@ -269,7 +269,7 @@ def _watermark(query: str, empty: EmptyRun, watermark: datetime | None) -> int:
         raise UsageError(f"{query} has no watermark", hint="omit --watermark", query=query)
     if watermark is None and empty.delays_ms:
         raise UsageError(
-            f"{query} has a watermark, whose current value cannot be told from rows of state",
+            f"{query} has a watermark, whose current value cannot be derived from state rows",
             hint="pass it with --watermark TIME: the latest event time included in the rows, "
             "minus the delay given to withWatermark",
             query=query,

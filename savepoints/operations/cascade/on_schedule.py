@@ -173,7 +173,8 @@ def _inputs(store: Store, query: str, progress: Progress) -> tuple[str | None, .
     lacking = [name for name in names if name not in bound.archives]
     if lacking:
         progress(
-            f"not merging events that {query} dropped as late: it has no archive of {lacking[0]}"
+            f"not merging events that {query} dropped as late: its input {lacking[0]} has no "
+            "archive"
         )
         return None
     return names if len(names) > 1 else (None,)

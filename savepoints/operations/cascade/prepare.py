@@ -150,12 +150,12 @@ def _prepare(
         work.store,
         reader.query,
         kind="merge",
-        description=f"the live query, as {work.operation_id} was compared with it",
+        description=f"the live query that {work.operation_id} was compared with",
     )
     cut = place / CUT
     export.mount(work.store.manifest(proof.id), work.store, cut)
     work.progress(
-        f"{reader.query}: replaying what it has read of {count_text(entities.count(), 'entity')}"
+        f"{reader.query}: replaying what it has read for {count_text(entities.count(), 'entity')}"
     )
     _prove(work, proof, cut, before, entities.unionByName(controls))
     work.progress(f"{reader.query}: replaying the same entities with the correction")
@@ -316,7 +316,7 @@ def _prove(
             f"from {reader.table} does not reproduce {' and '.join(differing)}. Its program "
             "may depend on the order of arrival, on where batches end, or on late rows. "
             "Nothing was changed",
-            hint="merge with --downstream none, then rebuild this query from its table: "
+            hint="merge with --downstream none, then rebuild this query from the table it reads: "
             f"savepoints reset {reader.query} --to-earliest --outputs truncate",
             query=reader.query,
             checks=differing,

@@ -95,8 +95,8 @@ def find(store: Store, query: str) -> tuple[Reader, ...]:
         raise IncompatibleError(
             f"the corrections cannot be applied exactly to the queries that read from {query}, "
             f"and nothing was changed: {'; '.join(refused)}",
-            hint="merge with --downstream none, then rebuild each of these queries from its "
-            "tables: savepoints reset QUERY --to-earliest --outputs truncate",
+            hint="merge with --downstream none, then rebuild each of these queries from the "
+            "tables it reads: savepoints reset QUERY --to-earliest --outputs truncate",
             query=query,
             reasons=refused,
         )
@@ -152,7 +152,7 @@ def _not_appended(query: str, readers: Sequence[Reader], settings: Settings) -> 
         refused += [
             (
                 f"{name} is not the only writer of {written.outputs[one]} (own_rows), so the "
-                "commit of the correction could also contain rows of others"
+                "commit of the correction could also contain rows from other writers"
             )
             for one in read
             if one in written.own_rows

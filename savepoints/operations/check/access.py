@@ -14,11 +14,11 @@ from savepoints.store.locks.lease import CLOCK_SKEW, TTL
 
 # Which verbs fail without a permission; those that only look need the first two.
 _NEEDED_BY = {
-    "list": "every verb",
-    "get": "every verb",
+    "list": "every command",
+    "get": "every command",
     "put": "run, create, export, restore, rollback, tag, expire, gc, copy, drill, verify --deep",
     "copy": "run, create, rollback, copy, and restore within the bucket",
-    "delete": "expire, gc, drill, verify --deep; without it other verbs leave files for gc",
+    "delete": "expire, gc, drill, verify --deep; without it, other commands leave files for gc",
 }
 # Object stores give times in whole seconds.
 _RESOLUTION = timedelta(seconds=1)

@@ -57,7 +57,7 @@ def check_contents(store: Store) -> list[Seen]:
                 "store",
                 "warning",
                 what,
-                f"create it: savepoints init --store {store.root}; run does that too",
+                f"create it: savepoints init --store {store.root} (savepoints run also does this)",
             )
         )
     seen += [rows] if isinstance(rows, Seen) else _catalog(store, rows)
@@ -118,7 +118,10 @@ def _catalog(store: Store, rows: Sequence[Savepoint]) -> list[Seen]:
     ]
     names = {info.path.split("/")[1] for info in store.root.list("savepoints")}
     if foreign := sorted(name for name in names if not is_id(name)):
-        what = f"{len(foreign)} directories are not savepoints, for example {foreign[0]!r}"
+        what = (
+            f"has {count_text(len(foreign), 'entry')} without a savepoint id, for example "
+            f"{foreign[0]!r}"
+        )
         seen.append(Seen("savepoints/", "warning", what, "inspect them and delete them by hand"))
     if not seen:
         what = (
@@ -185,8 +188,8 @@ def _checkpoint(generation: Generation) -> Seen | None:
         f"checkpoint of {generation.query}",
         "warning",
         f"{generation.checkpoint} of generation {generation.generation} {what}",
-        "ignore this before the first batch; otherwise roll back: savepoints rollback "
-        f"latest --query {generation.query}",
+        "ignore this if the query has not run a batch yet; otherwise roll back: savepoints "
+        f"rollback latest --query {generation.query}",
     )
 
 
@@ -285,5 +288,5 @@ def _leftovers(store: Store, named: set[str]) -> list[Seen]:
         for one in plan.orphans
         if one.name not in named
     ]
-    young = f"; {plan.young} are too recent to judge" if plan.young else ""
+    young = f"; too recent to judge: {plan.young}" if plan.young else ""
     return seen or [Seen("leftovers", "ok", f"none{young}")]

@@ -37,7 +37,7 @@ def _java() -> Seen:
         java = find_java()
     except EnvironmentUnfitError as error:
         return Seen(
-            "Java", "warning", f"{error.message}: only commands that need no JVM work", error.hint
+            "Java", "warning", f"{error.message}: commands that need a JVM will fail", error.hint
         )
     return Seen("Java", "ok", f"{java.version} ({java.executable})")
 
@@ -58,7 +58,7 @@ def _package(name: str, *, wanted: bool) -> Seen:
         found = metadata.version(name)
     except metadata.PackageNotFoundError:
         grade = "warning" if wanted else "ok"
-        what = "is not installed: only commands that need no JVM work"
+        what = "is not installed: commands that need a JVM will fail"
         return Seen(name, grade, what, install if wanted else "")  # type: ignore[arg-type]
     if all(_fits(found, *bound) for bound in bounds):
         return Seen(name, "ok", f"{found}, a tested version ({text})")

@@ -28,7 +28,8 @@ def _batches(store: Store, generation: Generation, savepoints: Sequence[Savepoin
     where = f"batches/{generation.query}/{generation.generation}"
     advice = (
         "restore the file from an older version in the bucket, or delete it: the next run then "
-        "copies what the checkpoint still has. Merges that replay the other batches are refused"
+        "copies the batches that the checkpoint still has, and merges that replay any other batch "
+        "are refused"
     )
     try:
         known = batch_log.read(store.root, generation.query, generation.generation)
@@ -58,8 +59,8 @@ def _journals(store: Store, generations: Sequence[Generation]) -> list[Seen]:
             f"generation {one.generation} of {one.query}",
             "warning",
             f"was started by {one.begun_by}, but its journal in operations/ is missing",
-            "roll back to the id of its safety savepoint, because rollback --undo does not know "
-            "this generation",
+            "rollback --undo does not know this generation; to undo it, roll back to its safety "
+            "savepoint by id: savepoints rollback ID",
         )
         for one in generations
         if one.status == "current" and one.begun_by in _JOURNALLED and one.checkpoint not in known

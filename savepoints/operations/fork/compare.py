@@ -296,7 +296,7 @@ class _Compare:
             raise NoCommittedBatchError(
                 f"{compared.query} has not committed a batch, so there is nothing to compare",
                 hint="the topics have no records before the end of the comparison: choose a "
-                "later one with --until",
+                "later end with --until",
                 query=compared.query,
             )
         return taken.id

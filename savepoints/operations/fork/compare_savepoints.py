@@ -101,7 +101,7 @@ def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
     for other in savepoints[1:]:
         if _position(first) != _position(other):
             raise NotAlignedError(
-                f"savepoints of different offsets cannot be compared: {first.query} is at "
+                f"savepoints at different offsets cannot be compared: {first.query} is at "
                 f"{'; '.join(map(str, first.cut.offsets))} in {first.id}, and {other.query} is "
                 f"at {'; '.join(map(str, other.cut.offsets))} in {other.id}",
                 hint=f"run both to the same end point: savepoints compare {first.query} "

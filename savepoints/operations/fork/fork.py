@@ -96,8 +96,8 @@ def _write(plan: ForkPlan, store: Store, progress: Progress) -> NewCheckpoint:
     if restoring.owner != plan.state:
         raise StalePlanError(
             f"{app} has changed since the plan of this fork was made",
-            hint="undo it, then run savepoints fork again: savepoints operations undo "
-            f"{plan.operation_id}",
+            hint=f"undo the fork (savepoints operations undo {plan.operation_id}), then run "
+            "savepoints fork again",
             query=plan.query,
         )
     done = migrate.execute(restoring, store, progress=progress)

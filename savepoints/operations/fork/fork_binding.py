@@ -197,18 +197,18 @@ def _notes(
     if known != program.reference:
         notes.append(
             f"the fork runs {program.reference}, but the savepoint was taken from "
-            f"{known or 'an unknown program'}: before the first batch, run checks that the state "
-            "fits the program"
+            f"{known or 'an unknown program'}: before the first batch, savepoints run checks that "
+            "the state matches the program"
         )
     notes += [
-        f"other writers also use {pinned[one].uri}: their rows up to that version are copied to "
-        "the fork's table as well"
+        f"other writers also write to {pinned[one].uri}: their rows up to version "
+        f"{pinned[one].version} are copied to the fork's table as well"
         for one in (origin.own_rows if origin else {})
         if one in pinned and one in tables
     ]
     notes += [
-        f"{saved.query} writes topic {one.topic}: if the fork's program writes topics, give it "
-        "others, or readers get the records of both"
+        f"{saved.query} writes topic {one.topic}: if the fork's program writes topics, make it "
+        "write other ones, or readers will get the records of both"
         for one in saved.output_topics
     ]
     if not pinned:

@@ -272,7 +272,7 @@ def plan_migration(
 def _refuse_native(options: ForkOptions) -> None:
     if options.form == "native":
         raise UsageError(
-            "--migrate converts rows, and --format native copies files without reading them",
+            "--migrate converts rows, but --format native copies files without reading them",
             hint="omit --format native",
         )
 
@@ -392,8 +392,8 @@ def _incomparable(saved: Savepoint, name: str) -> list[str]:
         return []
     return [
         (
-            f"{saved.query} reads a table, so compare of {name} will be refused; for versions that "
-            f"can be compared: savepoints pipeline fork {saved.query} {saved.id} NAME, then "
+            f"{saved.query} reads a table, so savepoints compare will refuse {name}; for a fork "
+            f"that can be compared: savepoints pipeline fork {saved.query} {saved.id} NAME, then "
             f"savepoints pipeline compare {saved.query} NAME"
         )
     ]

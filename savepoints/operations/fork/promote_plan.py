@@ -121,7 +121,7 @@ def _origin(store: Store, fork: str) -> str:
         raise UsageError(
             f"{fork} was not created by `savepoints fork`, so the query that it would take "
             "over from is unknown",
-            hint=f"to let a fork of it take over: savepoints promote {' | '.join(forks)}"
+            hint=f"promote one of its forks: savepoints promote {' | '.join(forks)}"
             if forks
             else f"name that query: savepoints promote {fork} --into QUERY",
             query=fork,
@@ -201,7 +201,7 @@ def _steps(
                 f"replace the rows of the live table {name} with those of {uri}",
             )
         else:
-            yield Step(f"output_{name}_rewound", f"let {live} write to {uri} from then on")
+            yield Step(f"output_{name}_rewound", f"make {live} write to {uri} from then on")
     yield Step("generation_begun", f"begin the next generation of {live} with {bound.app}")
     if state in ("running", "resuming", "pausing"):
         yield Step("resume", f"resume the run of {live}")

@@ -274,7 +274,7 @@ def _of_state(state: StateDifference, limits: ThresholdSettings) -> Iterator[_Fi
     most = f"allowed {_percent(limits.state_rows)}"
     if state.share is None:
         yield _Finding(
-            f"the state differs; without the canonical form it is unknown by how much ({most})",
+            f"the state differs, but how much is unknown without the canonical form ({most})",
             exceeds=True,
         )
         return

@@ -200,7 +200,7 @@ def _verdict(
     ]
     problems += [_gone(one, found) for one, found in gone[:_GONE_SHOWN]]
     if len(gone) > _GONE_SHOWN:
-        problems.append(f"and {len(gone) - _GONE_SHOWN} more partitions")
+        problems.append(f"and {len(gone) - _GONE_SHOWN} more")
     if problems:
         return "no", "; ".join(problems)
     if not position:
@@ -211,8 +211,8 @@ def _verdict(
         )
     if archived := sum(one.archived for one in partitions):
         return "yes", (
-            f"Kafka and the archive have every record after the savepoint; {archived} of them are "
-            "only in the archive"
+            "Kafka and the archive together have every record after the savepoint; only in the "
+            f"archive: {archived}"
         )
     return "yes", "Kafka has every record after the savepoint"
 

@@ -70,7 +70,10 @@ def forecast(
         verdict, reason = "yes", "even the slowest past run read faster than the input arrives"
     elif speed.at_least:
         # Such figures can show that it catches up, never that it does not.
-        verdict, reason = "unknown", f"past runs were stopped and may have waited; {measure}"
+        verdict, reason = (
+            "unknown",
+            f"past runs were stopped and may have waited for input; {measure}",
+        )
     elif shortest is not None:
         verdict, reason = "maybe", ("only the faster past runs read faster than the input arrives")
     return Forecast(verdict, reason, shortest, longest)

@@ -201,7 +201,7 @@ class _Drill:
                 (self.scratch / _PLANNED).copy_from(live, path, path)
             except FileNotFoundError:
                 raise NoCommittedBatchError(
-                    f"the checkpoint of {live} no longer has the offsets of batch {batch}, so "
+                    f"the checkpoint {live} no longer has the offsets of batch {batch}, so "
                     f"the drill cannot repeat the batches after {self.savepoint.cut.batch_id}",
                     hint="use a newer savepoint, or raise spark.sql.streaming.minBatchesToRetain",
                     checkpoint=str(live),
@@ -251,7 +251,8 @@ class _Drill:
             rows = by_row.differences(spark, self._live_output(one, live), outputs[one.name].uri)
             if rows.missing or rows.extra:
                 problem = (
-                    f"{rows.missing} rows of the live table are missing, {rows.extra} are extra"
+                    f"{count_text(rows.missing, 'row')} missing and {rows.extra} extra, compared "
+                    "with the live table"
                 )
                 found.append(DrillDifference(f"output {one.name}", problem))
         return found

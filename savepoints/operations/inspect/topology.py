@@ -310,7 +310,7 @@ def _of_kafka(sources: Sequence[SourcePlace]) -> list[str]:
     return [
         (
             f"{one.topic} partition {one.partition}: Kafka no longer has the next {one.lost} "
-            f"records, from offset {one.position} on"
+            f"records, starting at offset {one.position}"
         )
         for source in sources
         for one in source.partitions

@@ -118,12 +118,14 @@ def compare_with_catalog(root: Location, row: Savepoint, stored: Manifest) -> li
         # State and offsets can be restored without; the catalog still has what it said.
         findings.append(Finding("warning", path, error.message))
     if changed := _differences(row.with_labels(known), row):
-        problem = f"and the catalog differ in {changed}: savepoints check --rebuild-catalog"
+        problem = (
+            f"and the catalog differ in {changed}; rebuild it: savepoints check --rebuild-catalog"
+        )
         findings.append(Finding("warning", path, problem))
     if changed := _differences(stored.savepoint.with_labels(row.labels), row):
         path = manifest.manifest_path(row.id)
         if set(stored.savepoint.forms) > set(row.forms):
-            unfinished = f"has an unfinished export: savepoints export {row.id}"
+            unfinished = f"has an unfinished export; finish it: savepoints export {row.id}"
             findings.append(Finding("warning", path, unfinished))
         else:
             problem = f"does not match the catalog in {changed}"

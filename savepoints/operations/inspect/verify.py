@@ -318,7 +318,7 @@ class _Verification:
         except Exception as error:  # noqa: BLE001  (deltalake and obstore: whatever refuses to write)
             _LOG.debug("could not mark %s", savepoint.id, exc_info=True)
             problem = (
-                f"still lists the old state of {savepoint.id}, which is {report.grade}: "
+                f"still lists the old state of {savepoint.id}, although it is {report.grade} now: "
                 f"{message_of(error)[:300]}"
             )
             findings = (*report.findings, Finding("warning", "the catalog", problem))

@@ -223,7 +223,7 @@ def _require_whole(source: Location, file: StoredFile) -> None:
 def _damaged(source: Location, file: StoredFile, problem: str) -> VerificationError:
     return VerificationError(
         f"the savepoint is damaged and was not copied: {source}/{file.stored_at} {problem}",
-        hint="copy another savepoint: savepoints list",
+        hint="copy another savepoint; to see them: savepoints list",
         files=[file.stored_at],
     )
 
@@ -233,8 +233,8 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
     if savepoint.state == "broken":
         raise VerificationError(
             f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
-            hint="copy another savepoint; if this one has been repaired: savepoints verify "
-            + savepoint.id,
+            hint="copy another savepoint; if this one has been repaired, check it again: "
+            f"savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
         )
     stored = store.manifest(savepoint.id)

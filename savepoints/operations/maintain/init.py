@@ -118,7 +118,7 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
         f"[queries.{query}]",
         *(_comment(line) for line in _about(found)),
         f"app = {_quoted('package.module:app')}{_mark('the savepoints.App, for run and rollback')}",
-        "# Each generation of the query gets a checkpoint below it.",
+        "# Each generation of the query gets its own checkpoint in this directory.",
         f"checkpoints = {_quoted(found.checkpoint.rpartition('/')[0] or '/')}",
         "# When run takes savepoints: an interval, or a cron expression.",
         f"every = {_quoted(_USUAL_INTERVAL)}",

@@ -203,7 +203,7 @@ def _look_at_shared(
     if not unnamed:
         return
     if problems := search.there.unknown(query_id, staying):
-        left = f"{len(unnamed)} shared files of {query_id} are kept, because it may need them"
+        left = f"keeping {count_text(len(unnamed), 'shared file')} of {query_id} that it may need"
         search.findings += [f"{problem}; {left}" for problem in problems]
         return
     old = [info for info in unnamed if info.last_modified <= search.oldest]

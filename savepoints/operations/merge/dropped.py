@@ -143,12 +143,12 @@ def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest
     hint = (
         f"list or merge only later batches: --since {rfc3339(moment_of(after.timestamp_ms))}"
         if after is not None
-        else f"let savepoints run {live.name} record more batches, then try again"
+        else f"wait until the run of {live.name} has recorded more batches, then try again"
     )
     why = f" ({live.reach.ends_with})" if live.reach.ends_with else ""
     raise IncompatibleError(
-        f"cannot tell which events {live.name} dropped: the batch log lacks {len(lost)} "
-        f"batches, starting with batch {lost[0]}{why}",
+        f"cannot tell which events {live.name} dropped: the batch log lacks "
+        f"{count_text(len(lost), 'batch')}, starting with batch {lost[0]}{why}",
         hint=hint,
         query=live.name,
         batches=lost[:20],

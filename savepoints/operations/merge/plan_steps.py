@@ -99,12 +99,15 @@ def _function(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePl
         plan,
         events=plan.rows,
         steps=(
-            Step("replayed", f"run the application on the {plan.rows} late events alone"),
+            Step(
+                "replayed",
+                f"run the application on the {count_text(plan.rows, 'late event')} alone",
+            ),
             Step("paused", f"pause {plan.query}"),
             Step(
                 "checkpoint_written",
-                f"take a savepoint of the live query, and combine the states of {plan.entities} "
-                "entities with the application's functions",
+                "take a savepoint of the live query, and combine the states of "
+                f"{count_text(plan.entities, 'entity')} with the application's functions",
             ),
             *(
                 Step("outputs_corrected", f"combine the rows of these entities in {uri}")

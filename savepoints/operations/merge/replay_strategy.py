@@ -59,7 +59,7 @@ def against_short(
     dropped = sum(count(frame, reads) for frame in events.values())
     reasons = reasons_against_short(files.operators, dropped=dropped)
     if files.cut.watermark_ms > 0 and (lost := _lost(assignment, known, files)):
-        reasons += (f"it is unknown which events it dropped as late: {lost}",)
+        reasons += (f"it is unknown which events the live query dropped as late: {lost}",)
     return reasons
 
 
@@ -74,9 +74,7 @@ def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) ->
     for one in operators:
         what = f"operator {one.operator_id} ({one.name})"
         if one.name == _FORGETS:
-            found.append(
-                f"{what} forgets what it has seen depending on the watermark of each batch"
-            )
+            found.append(f"{what} forgets events according to the watermark of each batch")
         if one.properties.get("timeMode") == _PROCESSING_TIME:
             found.append(f"{what} depends on the processing time of each batch")
     if dropped:
@@ -90,8 +88,8 @@ def refuse_unknown(
     """Refuse a replay batch by batch where not all batches are known."""
     if lost := _lost(assignment, known, files):
         raise IncompatibleError(
-            f"{assignment.live.name} cannot be replayed exactly, neither in a few large batches "
-            f"({'; '.join(against)}) nor batch by batch ({lost}). Nothing was changed",
+            f"{assignment.live.name} cannot be replayed exactly, either in a few large batches "
+            f"({'; '.join(against)}) or batch by batch ({lost}). Nothing was changed",
             hint=ALTERNATIVES,
             query=assignment.live.name,
             reasons=list(against),

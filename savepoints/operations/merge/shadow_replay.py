@@ -83,7 +83,7 @@ class ShadowReplay(ABC):
             raise NoCommittedBatchError(
                 f"the checkpoint {checkpoint} no longer has the offsets of batch {batch}, "
                 "which the replay needs",
-                hint="run the merge again when the query has less load, or raise "
+                hint="run the merge again when the query is under less load, or raise "
                 "spark.sql.streaming.minBatchesToRetain",
                 checkpoint=str(checkpoint),
                 batch_id=batch,

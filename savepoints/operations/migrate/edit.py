@@ -213,9 +213,9 @@ def _make(
         counted, contents = found.write(canonical.table(store.root, plan.savepoint_id))
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
-            f"the change is not deterministic: {counted.chosen} rows were chosen and "
-            f"{counted.changed} changed instead of the planned {plan.rows_chosen} and "
-            f"{plan.rows_changed}, or other rows or values; nothing was changed",
+            f"the change is not deterministic: it now selects {counted.chosen} rows and changes "
+            f"{counted.changed} (planned: {plan.rows_chosen} and {plan.rows_changed}), or selects "
+            "other rows or writes other values than planned; nothing was changed",
             hint="remove rand(), now() and the like from the expressions",
         )
     faults.reach("edit.rows")
@@ -277,7 +277,7 @@ def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[Sto
         if arrived != file.sha256:
             raise VerificationError(
                 f"{file.stored_at} is damaged: its SHA-256 is {arrived} instead of {file.sha256}",
-                hint="edit another savepoint: savepoints list",
+                hint="edit another savepoint; to see them: savepoints list",
                 files=[file.stored_at],
             )
         return replace(file, stored_at=target)
@@ -317,7 +317,7 @@ def _require_editable(savepoint: Savepoint) -> None:
     if savepoint.state != "complete":
         raise VerificationError(
             f"savepoint {savepoint.id} is {savepoint.state}: {savepoint.state_reason}",
-            hint="edit another savepoint: savepoints list",
+            hint="edit another savepoint; to see them: savepoints list",
             savepoint=savepoint.id,
         )
     if native := [one for one in savepoint.operators if one.native_only]:
@@ -351,7 +351,7 @@ def _require_rows(
     if concerned > at_most:
         raise UsageError(
             f"{concerned} of {counted.rows} rows would be {'removed' if change.delete else 'set'}, "
-            f"more than {at_most}",
+            f"more than the limit of {at_most}",
             hint=f"narrow --where, or allow this with --at-most {concerned}",
         )
 

@@ -27,7 +27,7 @@ from savepoints.store.savepoint import manifest
 
 _NOT_SEEN = (
     "filters, maps and the inputs of aggregates leave no trace in the state: max(a) cannot be "
-    "told from max(b) of the same type"
+    "told apart from max(b) of the same type"
 )
 
 
@@ -227,12 +227,15 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
     if not saved:
         text = "the savepoint has no Kafka offsets, so the sources were not compared"
         return (Reason("compatible", "sources", text),)
-    hint = "restore the savepoint with --source for each source of the program, or keep its topics"
+    hint = (
+        "restore the savepoint with --source for each source of the program, or make the program "
+        "read the savepoint's topics"
+    )
     gone = [
         Reason(
             "incompatible",
             f"topic {topic}",
-            "the savepoint has offsets of this topic, but the program does not read it",
+            "the savepoint has offsets for this topic, but the program does not read it",
             hint,
         )
         for topic in sorted(saved - topics)
@@ -241,7 +244,7 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
         Reason(
             "incompatible",
             f"topic {topic}",
-            "the program reads this topic, but the savepoint has no offsets of it",
+            "the program reads this topic, but the savepoint has no offsets for it",
             hint,
         )
         for topic in sorted(topics - saved)
@@ -255,7 +258,7 @@ def compare_topics(savepoint: Savepoint, sources: Sequence[str]) -> tuple[Reason
         Reason(
             "incompatible",
             f"source {place}",
-            f"the savepoint has offsets of {', '.join(sorted(was))} there, but the program "
+            f"the savepoint has offsets for {', '.join(sorted(was))} there, but the program "
             f"reads {now}: its inputs are in a different order",
             "put the inputs back in their old order, or restore with --source keep:N for each",
         )

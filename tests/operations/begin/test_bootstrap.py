@@ -187,7 +187,7 @@ def test_trap_late_events_would_count_in_larger_batches(
         pair.arrive(chunk, late=1 if chunk == CUT else 0)
         cut = pair.advance(pair.streamed)
     with pytest.raises(
-        IncompatibleError, match="1 late event would be counted that streaming, in batches"
+        IncompatibleError, match="they would count 1 late event that streaming, in batches"
     ):
         pair.boot.bootstrap(until="latest", batch_records=10_000)
     bound = pair.desk.settings.queries["boot"]

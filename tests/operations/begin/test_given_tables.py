@@ -118,8 +118,8 @@ def test_each_state_is_named_by_operator_or_variable(place: str) -> None:
 
 def test_what_is_unclear_is_refused(place: str) -> None:
     for given, why in (
-        ([("", place)], "a table without a name fits 2"),
-        ([("middle", place)], "middle fits 0"),
+        ([("", place)], "a table without a name must match .*, but matches 2"),
+        ([("middle", place)], "middle must match .*, but matches 0"),
         ([("left", place)], r"no rows are given for operator 0 \(symmetricHashJoin\), right"),
         ([("left", place), ("0.left", place)], "two tables are given for .*left"),
     ):

@@ -85,7 +85,7 @@ def test_a_query_without_an_archive_is_not_merged_and_says_so(
         pass
 
     assert tickers == []
-    assert [one for one in said if "no archive of orders" in one] == said
+    assert [one for one in said if "its input orders has no archive" in one] == said
     assert bool(said) == (dropped == "daily")
 
 

@@ -112,7 +112,7 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     assert availability.check_savepoint(saved, kafka).restorable == "no"
     found = availability.check_savepoint(saved, kafka, archives)
     assert (found.restorable, [one.archived for one in found.partitions]) == ("yes", [3, 2])
-    assert "5 of them are only in the archive" in found.reason
+    assert "only in the archive: 5" in found.reason
     assert found.basis
     assert (
         availability.check_savepoints([saved], kafka, {QUERY: archives})[saved.id].restorable

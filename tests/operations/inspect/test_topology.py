@@ -472,7 +472,7 @@ def test_kafka_says_how_far_behind_it_is_and_what_retention_has_left(
     )
     assert (source.lag, source.problem) == (12, "")
     assert (
-        f"{behind} partition 1: Kafka no longer has the next 3 records, from offset 1 on"
+        f"{behind} partition 1: Kafka no longer has the next 3 records, starting at offset 1"
         in found.findings
     )
 
