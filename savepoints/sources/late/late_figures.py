@@ -24,7 +24,9 @@ class LateEvent:
         event_id: What identifies it, as text.
         entity: What it is of.
         event_time: Its time.
-        topic: With the next two, where it is.
+        topic: Where its record is.
+        partition: Partition of the topic.
+        offset: Offset in the partition.
     """
 
     event_id: str
