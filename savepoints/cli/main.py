@@ -33,19 +33,19 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "Late data and repair": ("late", "merge", "reset", "edit", "undo", "operations"),
     "State": ("state", "diff", "export"),
     "Upgrade": ("upgrade",),
-    "Care": ("expire", "gc", "copy", "tag", "rename", "drill"),
+    "Maintenance": ("expire", "gc", "copy", "tag", "rename", "drill"),
     "History": ("page", "ui", "lineage", "pipeline", "events"),
     "Set up": ("init", "config", "metrics", "demo", "completion", "version"),
 }
 _MORE_OPTIONS = "Options common to all commands: savepoints --help"
 _EXIT_CODES = """\b
 Exit codes:
-  0 done                      12 query is running
-  1 failed                    13 inconsistent, or verification failed
-  2 wrong usage               14 source data no longer available
-  3 partly done, or differs   15 target already exists
- 10 not found                 16 incompatible
- 11 locked by another        130 interrupted
+  0 done                        12 query is running
+  1 failed                      13 inconsistent, or verification failed
+  2 wrong usage                 14 source data no longer available
+  3 partly done, or differs     15 target already exists
+ 10 not found                   16 incompatible
+ 11 locked by another process  130 interrupted
 """
 
 

@@ -110,8 +110,8 @@ class Invocation:
         if not self.settings.store:
             raise UsageError(
                 "no store was given",
-                hint="set store in savepoints.toml or SAVEPOINTS_STORE, or pass --store "
-                "s3://bucket/path",
+                hint="set store in savepoints.toml, set the variable SAVEPOINTS_STORE, or pass "
+                "--store s3://bucket/path",
             )
         return Store.at(self.settings.store, settings=self.settings, any_line=self.any_line)
 
@@ -151,7 +151,8 @@ class Invocation:
             return True
         if consent.no_input or not sys.stdin.isatty():
             raise UsageError(
-                f"{plan.verb} needs confirmation, but there is no terminal to ask for it",
+                f"{plan.verb} needs confirmation, but there is no terminal to ask on, or "
+                "--no-input was given",
                 hint="review the plan with --dry-run, then pass --yes",
             )
         return click.confirm("Proceed?", err=True)
@@ -318,7 +319,7 @@ outputs_too = click.option(
 unreplayable_too = click.option(
     "--accept-unreplayable",
     is_flag=True,
-    help="Continue even if a source cannot be read again, such as a socket; its rows are lost.",
+    help="Continue even if a source, such as a socket, cannot be read again; its rows are lost.",
 )
 pausing_the_run = at_most("How long to wait for a run to pause, and later to resume.")
 next_checkpoint = click.option(

@@ -23,7 +23,7 @@ DEFAULT = click.option(
     "defaults",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Value for a new column in the state that is converted; may be repeated.",
+    help="Value of a new column in the converted state; may be repeated.",
 )
 
 

@@ -91,7 +91,7 @@ def restoring(function: Function) -> Function:
         multiple=True,
         metavar="START",
         help="Where a source of the program starts: keep:N (where source N of the savepoint, "
-        "counted from 0, left off), new (where the options of its reader say), or a position as "
+        "counted from 0, left off), new (as set in the options of its reader), or a position as "
         "JSON. Repeat it for each source, in the program's order.",
     )
     @broken_too

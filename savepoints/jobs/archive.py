@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=["latest"],
         help="exit when everything that Kafka currently has is archived",
     )
-    parser.add_argument("--every", default="1m", help="time between two batches (1m)")
+    parser.add_argument("--every", default="1m", help="time between two batches (default: 1m)")
     parser.add_argument(
         "--most", type=int, default=1_000_000, help="maximum number of records per batch"
     )

@@ -241,7 +241,7 @@ def _problems(
     yield from (_of_operation(one) for one in facts.operations if one.state == "unfinished")
     ended = bool(facts.generations) and all(one.status == "ended" for one in facts.generations)
     if last.level == "bad" and newest is not None:
-        text = f"The last savepoint was taken {last.value}: {last.note}."
+        text = f"The last savepoint is overdue: it was taken {last.value} ({last.note})."
         yield Problem(text, f"savepoints create {name}")
     elif newest is None and not ended:
         yield Problem("There is no complete savepoint.", f"savepoints create {name}")
@@ -249,7 +249,8 @@ def _problems(
         what = (
             "The newest savepoint cannot be restored"
             if until.value == "not restorable"
-            else f"The newest savepoint is restorable for only {until.value.removesuffix(' left')}"
+            else "The newest savepoint can be restored for only "
+            f"{until.value.removesuffix(' left')} more"
         )
         yield Problem(f"{what}: {until.note}.", f"savepoints create {name}")
     ran = _newest(facts.events, "run", query)
@@ -262,7 +263,8 @@ def _problems(
     if broken:
         reason = f": {broken[0].state_reason}" if broken[0].state_reason else ""
         yield Problem(
-            f"{count_text(len(broken), 'broken savepoint')}, such as {broken[0].id}{reason}.",
+            f"Savepoint {broken[0].id} is broken{reason} "
+            f"({count_text(len(broken), 'broken savepoint')} in total).",
             f"savepoints verify {broken[0].id}",
         )
     elif verified.level == "bad":

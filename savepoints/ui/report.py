@@ -235,7 +235,7 @@ def _cost_charts(variants: Sequence[Variant]) -> Iterator[Chart]:
     costs = [(one.query, one.cost) for one in variants if one.cost is not None]
     if len(costs) == len(variants):
         yield _against_baseline(
-            "Seconds to the end offsets", [(query, one.seconds) for query, one in costs]
+            "Seconds to reach the end offsets", [(query, one.seconds) for query, one in costs]
         )
         yield _against_baseline(
             "Input rows per second", [(query, one.rows_per_second) for query, one in costs]

@@ -129,7 +129,10 @@ def _facts(one: Savepoint, availability: Availability | None) -> Iterator[tuple[
     if one.description:
         yield "Description", one.description
     yield "Watermark", watermark_text(cut.watermark_ms)
-    yield "State store", f"{cut.provider.rpartition('.')[2]}, {cut.partitions or 'no'} partitions"
+    yield (
+        "State store",
+        f"{cut.provider.rpartition('.')[2]}, partitions: {cut.partitions or 'none'}",
+    )
     yield "Took", f"{one.cost.seconds:.1f} s"
     if one.application:
         yield "Program", one.application

@@ -63,7 +63,7 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         raise EnvironmentUnfitError(
             f"savepoints ui cannot listen on port {port} of {ADDRESS}: {error.strerror}",
-            hint="choose another with --port, or a free one with --port 0",
+            hint="choose another port with --port, or any free one with --port 0",
         ) from None
 
 

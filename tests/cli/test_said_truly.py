@@ -39,7 +39,7 @@ def test_trap_the_next_step_is_a_run_of_what_has_no_application(
     called = call("rollback", first.id, *options)
 
     assert called.code == 0
-    assert f"start your own driver of totals with the checkpointLocation {to}" in " ".join(
+    assert f"start your own driver for totals with the checkpointLocation {to}" in " ".join(
         called.out.split()
     )
     assert "savepoints run" not in called.out

@@ -82,7 +82,7 @@ def test_without_any_whole_savepoint_it_says_which_to_take() -> None:
 
     texts = [one.text for one in only(broken).problems]
     assert texts[0] == "There is no complete savepoint."
-    assert texts[1].startswith("1 broken savepoint, such as sp-20261123-090000-ord001")
+    assert texts[1].startswith("Savepoint sp-20261123-090000-ord001 is broken")
 
 
 @pytest.mark.parametrize(("hours", "level"), [(23, "bad"), (25, "good")])

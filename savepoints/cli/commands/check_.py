@@ -71,7 +71,7 @@ def _rebuild(call: Invocation, consent: Consent) -> None:
             ("removed", ", ".join(done.removed) or "none"),
             *([("kept despite damage", ", ".join(done.kept))] if done.kept else []),
             *([("lost", ", ".join(done.lost))] if done.lost else []),
-            *([("damaged table", done.aside)] if done.aside else []),
+            *([("damaged catalog moved to", done.aside)] if done.aside else []),
             ("took", f"{done.seconds:.2f} s"),
             ("next", "savepoints verify --all"),
         ],

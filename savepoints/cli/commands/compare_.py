@@ -74,8 +74,8 @@ def _metrics(
     multiple=True,
     callback=_metrics,
     metavar="NAME=SQL",
-    help="Also compare the result of this SQL query, in which each output is a view of its name; "
-    "may be repeated.",
+    help="Also compare the result of this SQL query, in which each output is a view named after "
+    "it; may be repeated.",
 )
 @click.option(
     "--report",

@@ -89,7 +89,7 @@ def command(
         progress=call.output.progress,
     )
     if call.output.format != "json":
-        call.output.line(f"{plan.rows_chosen} of {plan.rows} rows are selected; the first ones:")
+        call.output.line(f"{plan.rows_chosen} of {plan.rows} rows selected, for example:")
         call.output.table(("", "row", "before", "after"), map(row_text.row_change, plan.sample))
     if not call.confirm(plan, consent):
         return

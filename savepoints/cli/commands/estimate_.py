@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     "--from",
     "from_savepoint",
     metavar="NAME",
-    help="Estimate from this savepoint on, instead of from the current position.",
+    help="Estimate the catch-up from this savepoint, instead of from the current position.",
 )
 @common
 def command(call: Invocation, query: str, from_savepoint: str | None) -> None:
     """Estimate when QUERY will catch up with Kafka, if ever.
 
-    Shows for every figure what it was measured on; what could not be measured is shown as unknown.
-    Changes nothing and needs no JVM. The exit code is 0 even if the query will never catch up.
+    Each figure is shown with what it was measured on; a figure that could not be measured is shown
+    as unknown. Changes nothing and needs no JVM. The exit code is 0 even if the query will never
+    catch up.
 
     \b
     Examples:

@@ -74,9 +74,9 @@ def command(
 ) -> int:
     """Delete savepoints not kept by the retention rules.
 
-    The rules apply to each query separately. For --keep-hourly and the like, only the hours, days,
-    ISO weeks or months that have a savepoint count. Without any --keep option, the rules of
-    [retention] in the settings apply.
+    The rules apply to each query separately. --keep-hourly and the like count only hours, days, ISO
+    weeks or months with a savepoint. Without any --keep option, the rules of [retention] in the
+    settings apply.
 
     These are never deleted: pinned and tagged savepoints, the last good savepoint of a query, the
     newest of each generation, the one that a current generation began from, and those that a
@@ -129,5 +129,5 @@ def _show(call: Invocation, plan: ExpirePlan) -> None:
     call.output.line(
         f"{len(plan.removed)} of {len(plan.savepoints)} savepoints would be removed and "
         f"{bytes_text(plan.bytes)} freed, {bytes_text(plan.shared_bytes)} of it in "
-        f"{plan.shared_files} shared files"
+        f"{count_text(plan.shared_files, 'shared file')}"
     )

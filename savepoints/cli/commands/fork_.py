@@ -124,7 +124,7 @@ def command(
         )
         call.output.pairs(
             [
-                ("fork", f"{one.query} of {one.savepoint_id}, a savepoint of {one.origin}"),
+                ("fork", f"{one.query}, from savepoint {one.savepoint_id} of {one.origin}"),
                 ("Spark's query id", one.query_id),
                 ("checkpoint", one.checkpoint),
                 ("next batch", f"batch {one.batch_id + 1}"),

@@ -63,5 +63,6 @@ def _show(call: Invocation, plan: GcPlan) -> None:
         call.output.line(f"note: {warning}")
     call.output.line(
         f"{count_text(len(plan.orphans), 'leftover')}, {bytes_text(plan.bytes)} would be freed; "
-        f"{plan.young} more are younger than {duration_text(timedelta(seconds=plan.grace_seconds))}"
+        f"{plan.young} younger than {duration_text(timedelta(seconds=plan.grace_seconds))} would "
+        "be kept"
     )

@@ -61,7 +61,7 @@ def command(
     if call.output.format == "json":
         call.output.document(file=str(file), to_fill_in=marks, found=found)
     else:
-        call.output.line(f"wrote {file}; {marks} places are marked {init.FILL_IN}")
+        call.output.line(f"wrote {file}; fill in what is marked {init.FILL_IN} ({marks} in total)")
 
 
 def _make_store(call: Invocation) -> None:

@@ -32,8 +32,8 @@ _HOURS = 24
 def command(call: Invocation, query: str, since: datetime | None) -> None:
     """Count the events that QUERY read but Spark dropped as late.
 
-    Spark drops events that the watermark has passed without an error, and its metrics count only
-    rows after partial aggregation. This command counts the events themselves: it compares what each
+    Spark silently drops events that the watermark has passed, and its metrics count only rows after
+    partial aggregation. This command counts the events themselves: it compares what each
     batch read with the watermark of that batch, as each operator of the program does. Nothing is
     changed, and the query may be running.
 
@@ -65,12 +65,12 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
         pairs.append(("delivered twice", f"{again}, already counted the first time"))
     if not found.events:
         return pairs
-    named = "event" if len(found.newest) == found.events else "such as"
+    named = "event" if len(found.newest) == found.events else "for example"
     middle, most, nearly, longest = (f"{one:g} s" for one in found.missed_seconds)
     return [
         *pairs,
         *((one.name, _dropped(one)) for one in found.operators),
-        ("too late by", f"{middle} (median), {most} (90 %), {nearly} (99 %), {longest} (maximum)"),
+        ("too late by", f"{middle} (median), {most} (p90), {nearly} (p99), {longest} (maximum)"),
         *((f"{one.hour:%Y-%m-%d %H}:00", _events(one)) for one in found.hours[-_HOURS:]),
         *((named, _event(one)) for one in found.newest),
         *(("missing from", uri) for uri in found.outputs),

@@ -32,8 +32,8 @@ def command(call: Invocation, query: str, output: str | None) -> None:
         raise NotFoundError(
             f"the output tables of {query} are unknown",
             hint=f"name them in [queries.{query}.outputs] in the settings, or when you take a "
-            "savepoint: savepoints create --table NAME=URI, or attach(…, outputs={'NAME': "
-            "'URI'})",
+            f"savepoint: savepoints create {query} --table NAME=URI, or attach(…, outputs="
+            "{'NAME': 'URI'})",
             query=query,
         )
     if output is not None and output not in found.outputs:

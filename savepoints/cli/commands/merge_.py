@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     "--controls",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Replay N control entities as a check; by default [merge] controls in the settings.",
+    help="Replay N control entities as a check; by default the number in the settings (controls "
+    "under [merge]).",
 )
 @click.option(
     "--quarantine",
@@ -118,10 +119,10 @@ def command(
 
     With --policy exact, what cannot be merged exactly is refused with the reason. The other
     policies give something up. --policy append writes the events to the end of the topic, as if
-    they arrived now: those below the watermark are dropped, and it cannot be undone. --policy
-    replay-all replays all events of all entities in order of event time: effects of the order of
-    arrival are lost. --policy merge-function replays nothing: functions of the application combine
-    the current state with what the late events alone produce.
+    they arrived now: those below the watermark are dropped, and the merge cannot be undone.
+    --policy replay-all replays all events of all entities in order of event time: effects of the
+    order of arrival are lost. --policy merge-function replays nothing: functions of the application
+    combine the current state with what the late events alone produce.
 
     Queries that read a table of QUERY do not notice a correction by themselves. --downstream merge
     corrects them, and the queries that read from them, by replaying from the table what the
@@ -179,13 +180,13 @@ def _show(call: Invocation, done: MergedThrough, left_out: int) -> None:
     for one in done.downstream:
         changed = (
             f"{count_text(one.rows_removed, 'row')} replaced by {one.rows_added:,}, of "
-            f"{count_text(one.entities, 'entity')}; {one.controls} control entities "
+            f"{count_text(one.entities, 'entity')}; {count_text(one.controls, 'control entity')} "
             "identical"
         )
         now = "" if one.generation is None else f", now generation {one.generation}"
         pairs.append((f"downstream {one.query}", changed + now))
     if merged is None:
-        pairs.append(("nothing was changed", "merge with --downstream merge"))
+        pairs.append(("nothing was changed", "to merge, use --downstream merge"))
     call.output.result(lambda: pairs, merged=merged, downstream=list(done.downstream))
 
 

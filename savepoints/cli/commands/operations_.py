@@ -56,7 +56,7 @@ def list_(call: Invocation, query: str | None) -> None:
         call.output.document(operations=found)
         return
     if not found:
-        call.output.line(f"no operations in {call.store.root} yet")
+        call.output.line(f"no operations found in {call.store.root}")
         return
     call.output.table(
         ("id", "verb", "query", "begun", "state", "steps done"),
@@ -152,4 +152,4 @@ def take_back(call: Invocation, operation: str, *, consent: Consent) -> None:
     if call.output.format == "json":
         call.output.document(operation=undone)
     else:
-        call.output.line(f"{undone.id} is undone; {undone.query} is as it was before it")
+        call.output.line(f"{undone.id} is undone; {undone.query} is as it was before the operation")

@@ -25,7 +25,7 @@ def waiting(function: Function) -> Function:
         is_flag=False,
         flag_value=_DEFAULT_WAIT,
         callback=duration,
-        help="Wait up to this long until the query has paused or resumed; without a value, "
+        help="Wait up to this long for the query to pause or resume; without a value, "
         f"{_DEFAULT_WAIT}.",
     )(function)
 
@@ -81,7 +81,7 @@ def show(call: Invocation, now: PauseState, already: str, following: str) -> Non
         ("reason", now.reason),
         ("paused since", moment_text(now.paused_at) if now.paused_at else ""),
         ("batch", batch if stopped else ""),
-        ("savepoint", (now.savepoint_id or f"none {now.error}".strip()) if stopped else ""),
+        ("savepoint", (now.savepoint_id or f"none: {now.error}".rstrip(": ")) if stopped else ""),
         ("run", now.run or "none"),
         ("next", following),
     ]

@@ -58,7 +58,7 @@ def command() -> None:
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid diagram instead of a tree.")
 @common
 def show(call: Invocation, query: str, *, mermaid: bool) -> None:
-    """Show which queries read each other's tables, and how far behind.
+    """Show which queries read each other's tables, and how far behind they are.
 
     Shows the whole pipeline that QUERY belongs to. What each query reads is taken from its
     checkpoint, what it writes from the settings and savepoints. Tables and topics that no known
@@ -136,7 +136,7 @@ def create(
 @click.option("--tag", required=True, help="Tag that the savepoints share.")
 @common
 def verify(call: Invocation, query: str, tag: str) -> None:
-    """Check that the savepoints of a pipeline with a tag fit together.
+    """Check that a pipeline's savepoints with the same tag fit together.
 
     Each query in the pipeline of QUERY must have a savepoint with the tag, and no reader's
     savepoint may have read more of a table than the writer's savepoint has written. Exit code 13 if
@@ -436,7 +436,7 @@ def compare(
 def promote(
     call: Invocation, query: str, name: str, wait: timedelta, *, no_checks: bool, consent: Consent
 ) -> None:
-    """Replace the queries of a pipeline with their forks, the group called NAME.
+    """Replace the queries of a pipeline with their forks from the group NAME.
 
     The forks catch up while the pipeline keeps running. Then the queries are paused, they and
     the forks are run to the same point, and the forks are checked as configured under [promote] in

@@ -1,4 +1,4 @@
-"""Let a fork take over from the live query."""
+"""Replace the live query with a fork of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--into",
     metavar="QUERY",
-    help="Live query to take over from; by default the query that was forked.",
+    help="Live query to replace; by default the query that was forked.",
 )
 @click.option(
     "--outputs",
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.Choice(["replace", "point"]),
     default="replace",
     help="replace: the live tables get the rows of the fork's tables; point: the live query "
-    "continues in the fork's tables, and its readers must switch to them.",
+    "continues with the fork's tables, and its readers must switch to them.",
 )
 @click.option("--no-checks", is_flag=True, help="Promote without running the checks.")
 @click.option(
@@ -51,15 +51,15 @@ def command(
     undo: bool,
     consent: Consent,
 ) -> None:
-    """Let FORK take over from the query that it was forked from.
+    """Replace the live query with FORK.
 
     The fork catches up while the live query keeps running. Then the live query is paused, both are
-    run to exactly the same offsets, and the fork is checked as [promote] in the settings says. If a
-    check fails, the live query resumes unchanged. Otherwise its next generation starts with the
-    state and program of the fork, and a paused run resumes with this program.
+    run to exactly the same offsets, and the fork is checked as configured under [promote] in the
+    settings. If a check fails, the live query resumes unchanged. Otherwise its next generation
+    starts with the state and program of the fork, and a paused run resumes with this program.
 
     With --outputs replace, each live table gets the rows of the fork in one commit, and the fork
-    stays as it is. With --outputs point, the live query continues in the tables of the fork, and
+    stays as it is. With --outputs point, the live query continues with the tables of the fork, and
     the fork ends; `savepoints locate` tells readers where the tables are.
 
     With --undo, the live query goes back to its state before the promotion, outputs included.

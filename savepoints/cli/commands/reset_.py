@@ -104,7 +104,7 @@ _TARGETS = (
 @click.option(
     "--allow-data-loss",
     is_flag=True,
-    help="Start at the first record that Kafka still has where earlier ones are gone.",
+    help="Where Kafka no longer has the records, start at the first one that it still has.",
 )
 @next_checkpoint
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")

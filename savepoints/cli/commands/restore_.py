@@ -66,8 +66,8 @@ class _Rewriting(TypedDict):
 @click.option(
     "--new-query-id",
     is_flag=True,
-    help="Make the checkpoint one of a second query, which writes to a table of its own. In the "
-    "table of the first one it would write rows twice.",
+    help="Give the checkpoint a new query id, for a second query that writes to a table of its "
+    "own. In the table of the original query it would write rows twice.",
 )
 @restoring
 @mutating
@@ -101,8 +101,8 @@ def command(
     later. What it writes on the way is discarded.
 
     With --source, the query keeps its state but reads other sources. Pass one --source per source
-    of the program: `keep:0` continues source 0 of the savepoint, `new` starts where the options of
-    its reader say, and a position as JSON starts exactly there.
+    of the program: `keep:0` continues source 0 of the savepoint, `new` starts as set in the options
+    of its reader, and a position as JSON starts exactly there.
 
     With --migrate, the state is converted for the changed program given by --app. State that only
     moved or got a wider type is kept. New columns and operators have no history from before the
@@ -173,7 +173,8 @@ def _plan(
             "--partitions, --provider, --source and --new-query-id work only with a "
             "savepoint, not with a time or a batch",
             hint="restore that point without these options, take a savepoint of it "
-            "(savepoints create --checkpoint URI), and restore the savepoint with them",
+            "(savepoints create --checkpoint URI --name NAME), and restore that savepoint with "
+            "them",
         )
     point = restore_point.plan(call.store, where, to, app=app, check_outputs=checked, **given)
     return BoundPlan(point, call.store, restore_point.execute)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 @click.option(
     "--no-safety-savepoint",
     is_flag=True,
-    help="Take no safety savepoint, because the checkpoint is damaged; the rollback then cannot be "
-    "undone.",
+    help="Take no safety savepoint; needed if the checkpoint is damaged. The rollback then cannot "
+    "be undone.",
 )
 @restoring
 @mutating
@@ -72,8 +72,8 @@ def command(
     later. With --at-by commit, it goes to the newest batch committed at or before TIME.
 
     With --source, the new generation keeps the state but reads other sources. Pass one --source per
-    source of the program: `keep:0` continues source 0 of the savepoint, `new` starts where the
-    options of its reader say, and a position as JSON starts exactly there.
+    source of the program: `keep:0` continues source 0 of the savepoint, `new` starts as set in the
+    options of its reader, and a position as JSON starts exactly there.
 
     \b
     Examples:

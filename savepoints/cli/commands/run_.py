@@ -146,7 +146,7 @@ _ENDED = {
 def _pairs(ran: Ran, savepoint: Savepoint | None) -> list[tuple[str, object]]:
     batches = f"{ran.batches} ({ran.first_batch} to {ran.last_batch})" if ran.batches else "none"
     recovered = [("recovered from", ran.recovered_from)] if ran.recovered_from else []
-    pauses = f"the last of {count_text(ran.pauses, 'pause')}"
+    pauses = f"the end of the last pause ({count_text(ran.pauses, 'pause')} in total)"
     since = [("counted since", pauses)] if ran.pauses else []
     left = [] if ran.remaining_records is None else [("records left", ran.remaining_records)]
     return [

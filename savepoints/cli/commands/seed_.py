@@ -37,7 +37,7 @@ from savepoints.texts import bytes_text, count_text
 @click.option(
     "--until",
     metavar="END",
-    help="End of what the rows were computed from, where the query continues: latest, an RFC 3339 "
+    help="Point up to which the rows were computed; the query continues there: latest, an RFC 3339 "
     "time, or version:N of a Delta table that the query reads.",
 )
 @click.option(

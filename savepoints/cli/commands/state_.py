@@ -28,7 +28,7 @@ _ROWS_SHOWN = 20
 @click.option(
     "--state-store",
     metavar="NAME",
-    help="With a join: read this one of Spark's state stores instead of the rows of a side.",
+    help="With a join: read this state store of Spark instead of the rows of one side.",
 )
 @click.option(
     "--key",
@@ -128,7 +128,8 @@ def command(
         call.output.table(columns, [[row.get(name, "null") for name in columns] for row in spread])
     if more:
         call.output.err.print(
-            f"only the first {wanted} rows are shown: use --limit, --where or --to"
+            f"there are more than the {count_text(wanted, 'row')} shown; to read others, use "
+            "--limit, --where or --to"
         )
 
 

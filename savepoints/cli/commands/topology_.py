@@ -34,7 +34,7 @@ def command(call: Invocation, query: str | None, checkpoint: str | None) -> None
     from savepoints.operations.inspect import topology
 
     if query is None and checkpoint is None:
-        raise click.UsageError("name a QUERY, or pass --checkpoint URI")
+        raise click.UsageError("topology needs a QUERY or --checkpoint URI")
     if query is None and checkpoint is not None and not call.settings.store:
         found = topology.of_checkpoint(checkpoint, call.settings)
     else:

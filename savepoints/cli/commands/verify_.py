@@ -54,7 +54,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "share",
     metavar="SHARE",
     help="Hash only a subset of the files: 10% for a random sample, or 2/7 for the second of "
-    "seven fixed parts. That every file exists is always checked.",
+    "seven fixed parts. The existence of every file is always checked.",
 )
 @of_query
 @common

@@ -14,7 +14,7 @@ _PACKAGES = ("savepoints", "pyspark", "delta-spark", "deltalake", "confluent-kaf
 @click.command("version")
 @common
 def command(call: Invocation) -> None:
-    """Show the versions of savepoints, PySpark, Delta and Kafka's client.
+    """Show the versions of savepoints, PySpark, Delta and the Kafka client.
 
     \b
     Example:

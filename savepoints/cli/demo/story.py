@@ -82,7 +82,7 @@ class Story:
         ]
         self.step("Checked against pandas over the raw file, which knows nothing of Spark:")
         self.output.table(
-            ("check", "found", "wanted", ""),
+            ("check", "found", "expected", ""),
             ((what, found, wanted, "ok" if ok else "WRONG") for what, found, wanted, ok in judged),
         )
         return all(ok for *_, ok in judged)

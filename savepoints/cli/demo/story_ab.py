@@ -50,7 +50,8 @@ class AbStory(Story):
         self.type("savepoints lineage")
 
         self.step(
-            f"Three months of orders arrive, until {DECIDED}. Both forks read exactly the same."
+            f"Three months of orders arrive, until {DECIDED}. Both forks read exactly the "
+            "same ones."
         )
         self.type(f"{PRODUCE} --from {BEGIN} --until {DECIDED}")
         self.type(

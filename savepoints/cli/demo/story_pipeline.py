@@ -100,7 +100,7 @@ class PipelineStory(Story):
         wanted = truth(until, without=without)
         found = {one: differing(one, f"{_TABLE}/{one}", wanted[one]) for one in LEVELS}
         for level, rows in found.items():
-            self.say(f"{level}: {len(wanted[level])} rows by pandas, {rows} differ")
+            self.say(f"{level}: {len(wanted[level])} rows according to pandas, {rows} differ")
         return found
 
 

@@ -100,7 +100,9 @@ def _columns(output: Terminal, one: OutputDifference) -> None:
         if names:
             output.line(f"columns of {one.name} that were {label}: {', '.join(names)}")
     for name, types in one.types.items():
-        output.line(f"column {name} of {one.name} was {types.before} and is {types.after}")
+        output.line(
+            f"the type of column {name} of {one.name} changed from {types.before} to {types.after}"
+        )
     if one.changes:
         output.line(f"Columns of {one.name} that changed")
         output.table(

@@ -16,4 +16,4 @@ def next_step(call: Invocation, query: str) -> str:
     if query in bindings.complete(call.store).queries:
         return f"savepoints run {query}"
     checkpoint = Uri.parse(call.store.generations.current(query).checkpoint).for_spark
-    return f"start your own driver of {query} with the checkpointLocation {checkpoint}"
+    return f"start your own driver for {query} with the checkpointLocation {checkpoint}"

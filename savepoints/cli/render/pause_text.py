@@ -10,5 +10,5 @@ from savepoints.config.duration import duration_text
 def pause_pair(seconds: float | None) -> tuple[str, str]:
     """Return a line of a result; `seconds` is None for a query that was not running."""
     if seconds is None:
-        return ("paused for", "nothing: the query was not running")
+        return ("paused for", "0 s (the query was not running)")
     return ("paused for", duration_text(timedelta(seconds=round(seconds))))

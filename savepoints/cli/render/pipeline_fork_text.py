@@ -60,7 +60,7 @@ def show_promoted(output: Terminal, done: PipelinePromoted) -> None:
         output.document(pipeline_promoted=done)
         return
     output.table(
-        ("query", "taken over by", "generation", "program", "safety savepoint"),
+        ("query", "replaced by", "generation", "program", "safety savepoint"),
         (
             (one.query, one.fork, one.generation, one.application, one.safety_id or "none")
             for one in done.members

@@ -138,7 +138,7 @@ def _branches(below: Mapping[str, str], before: str) -> list[_Branch]:
 def _input(outside: ExternalInput) -> str:
     if outside.kind in {"topic", "table"}:
         return f"{outside.kind} {outside.name}"
-    return "files of " + outside.name if outside.kind == "files" else outside.name
+    return "files read by " + outside.name if outside.kind == "files" else outside.name
 
 
 def _query(query: PipelineQuery) -> str:

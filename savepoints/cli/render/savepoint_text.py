@@ -41,7 +41,8 @@ def _summary(output: Terminal, savepoint: Savepoint) -> None:
             ("checksums", f"{cost.checksum_seconds:.2f} s"),
             ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
              if "canonical" in savepoint.forms
-             else "none: native form only (to add rows for SQL: savepoints export)"),
+             else "none (native form only); to add rows for SQL: savepoints export "
+             f"{savepoint.id}"),
             *([("export failed", savepoint.rows_missing)] if savepoint.rows_missing else []),
         ]
     )  # fmt: skip
@@ -60,7 +61,10 @@ def details(output: Terminal, savepoint: Savepoint) -> None:
             ("provider", f"{cut.provider.rpartition('.')[2]}, format {cut.checkpoint_format}"),
             ("state partitions", cut.partitions if cut.partitions is not None else "none"),
             ("application", savepoint.application or "unknown"),
-            ("code version", savepoint.code_version or "unknown: set SAVEPOINTS_CODE_VERSION"),
+            (
+                "code version",
+                savepoint.code_version or "unknown (to record it, set SAVEPOINTS_CODE_VERSION)",
+            ),
             ("Spark", savepoint.spark_version or "not started for this savepoint"),
             *(
                 (f"Kafka topic id ({topic})", known)
@@ -169,7 +173,7 @@ def _edit(edit: Edit) -> str:
         *(f"set {one}" for one in edit.assignments),
         *([f"by {edit.function}"] if edit.function else []),
     ]
-    return f"{counted} of {of}: {'; '.join(how)}; {edit.reason} ({edit.by})"
+    return f"{counted} in {of}: {'; '.join(how)}; {edit.reason} ({edit.by})"
 
 
 def _copy(cost: Cost) -> str:

@@ -151,9 +151,9 @@ def test_gc_says_what_it_would_do_and_does_it_with_yes(
     assert (said.code, young.code, done.code) == (0, 0, 0)
     assert "is complete but has no row in the catalog" in said.out
     assert f"add {taken[0].id} to the catalog" in said.out
-    assert "2 leftovers, 4 B would be freed; 0 more are younger than 1ms" in said.out
+    assert "2 leftovers, 4 B would be freed; 0 younger than 1ms would be kept" in said.out
     assert "dry run: nothing was changed" in said.err
-    assert "0 leftovers, 0 B would be freed; 2 more are younger than 1d" in young.out
+    assert "0 leftovers, 0 B would be freed; 2 younger than 1d would be kept" in young.out
     assert as_json["dry_run"] is True
     assert {one["action"] for one in as_json["plan"]["orphans"]} == {"adopt", "delete"}
     assert f"added {taken[0].id} to the catalog" in done.out

@@ -60,7 +60,7 @@ def test_forked_it_is_in_what_all_commands_show(
     called = call("fork", "latest", "a", "b", "--outputs", "clone", "--yes")
 
     assert called.code == 0
-    assert f"a of {saved.id}, a savepoint of order_totals" in called.out
+    assert f"a, from savepoint {saved.id} of order_totals" in called.out
     assert "savepoints run b" in called.out
     again = call("fork", saved.id, "a", "--outputs", "clone", "-o", "json")
     assert again.code == 0, "without --yes: nothing is to be done"

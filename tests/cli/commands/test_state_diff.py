@@ -79,7 +79,7 @@ def test_more_rows_than_shown_are_mentioned(
     all_of_them = call("state", "latest", "--query", "hdfs", "--limit", "5", *at)
 
     assert len(two.out.strip().splitlines()) == 2 + 2
-    assert "only the first 2 rows are shown" in two.err
+    assert "there are more than the 2 rows shown" in two.err
     assert len(all_of_them.out.strip().splitlines()) == 2 + 5
     assert all_of_them.err == ""
 

@@ -108,7 +108,7 @@ def test_positions_in_kafka_are_shown_where_no_broker_is_known(
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "name a QUERY, or pass --checkpoint URI"),
+        ((), 2, "topology needs a QUERY or --checkpoint URI"),
         (("totals",), 2, "no store was given"),
         (
             ("totals", "--checkpoint", "/x", "--store", "STORE"),
