@@ -191,7 +191,7 @@ def _verb(operation: Operation) -> _Verb:
         raise IncompatibleError(
             f"this version of savepoints does not know the operation {operation.verb} and "
             "cannot finish it",
-            hint=f"use the version that began it: {operation.command}",
+            hint=f"finish it with the version that began it: {operation.command}",
             operation=operation.id,
         )
     return _VERBS[operation.verb]

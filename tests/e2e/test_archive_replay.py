@@ -211,7 +211,7 @@ def test_trap_a_reset_forgets_what_was_merged(
 
     words = ("reset", QUERY, "--to-earliest", "--outputs", "truncate")
     told = shop.json(*words, "--dry-run")["plan"]["warnings"]
-    assert any(f"{len(held):,} events of 1 merge (op-merged)" in one for one in told)
+    assert any(f"{len(held):,} events from 1 merge (op-merged)" in one for one in told)
     shop.json(*words, "--yes")
     ran = shop.run(save=False)
 

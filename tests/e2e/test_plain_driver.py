@@ -109,7 +109,7 @@ def test_trap_the_old_checkpoint_is_started_again_after_a_rollback(driver: Drive
     driver.add(3)
 
     query = driver.start()
-    with pytest.raises(NotAlignedError, match="its generation 1 was ended by"):
+    with pytest.raises(NotAlignedError, match="its generation 1 has ended"):
         driver.attach(query)
 
     assert not query.isActive, "what it writes would spoil the table"

@@ -54,8 +54,8 @@ def refuse_topics(found: Pipeline, scope: Sequence[str]) -> None:
             raise IncompatibleError(
                 f"{edge.reader} reads topic {edge.topic} of {edge.writer}, so these queries "
                 "cannot stop at an exact time",
-                hint="roll back to the tag of a group instead: savepoints pipeline list "
-                f"{found.query}",
+                hint="roll back to the tag of a group instead; to see the groups: savepoints "
+                f"pipeline list {found.query}",
                 query=edge.reader,
                 topic=edge.topic,
             )
@@ -99,15 +99,18 @@ def beyond(savepoint: Savepoint, ends: Mapping[str, TablePosition]) -> str:
         position = table_position.parse(text)
         if position is None:
             raise IncompatibleError(
-                f"{savepoint.query} reads a table that is rolled back and another source, at "
+                f"besides a table that is rolled back, {savepoint.query} reads another source, at "
                 f"{text}, so it cannot stop at an exact time",
-                hint="roll back to the tag of a group instead: savepoints pipeline list "
-                f"{savepoint.query}",
+                hint="roll back to the tag of a group instead; to see the groups: savepoints "
+                f"pipeline list {savepoint.query}",
                 query=savepoint.query,
             )
         end = ends.get(position.table_id)
         if end is not None and position.is_beyond(end):
-            return f"has read version {position.version - 1} of table {position.table_id}"
+            return (
+                f"it has read beyond the exact time in table {position.table_id}, up to version "
+                f"{position.version - 1}"
+            )
     return ""
 
 

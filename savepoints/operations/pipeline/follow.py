@@ -56,7 +56,8 @@ def load_writer(query: str, reference: str) -> WriterFunction:
         ) from error
     if not callable(found):
         raise UsageError(
-            f"the writer of {query}, {reference}, is {type(found).__name__}, not a function",
+            f"the writer of {query}, {reference}, has type {type(found).__name__}, but must be a "
+            "function",
             hint=f"correct --writer {query}=MODULE:FUNCTION: the function takes the "
             "SparkSession and returns the query's DataStreamWriter, not started",
             query=query,

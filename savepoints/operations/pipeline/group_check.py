@@ -84,7 +84,7 @@ def ahead(output: OutputVersion, position: TablePosition) -> str:
         seen = commit.version
     if seen == output.version + 1:
         return ""
-    return f"it has read version {newest}, and the log no longer shows the versions before {seen}"
+    return f"it has read version {newest}, and versions before {seen} are gone from the log"
 
 
 def _newest(position: TablePosition) -> int:

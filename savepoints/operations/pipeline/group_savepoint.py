@@ -256,9 +256,9 @@ def _begun_is_committed(
     if seen is None:
         raise NotAlignedError(
             f"{saving.query} writes topic {read[0]}, which another query of the pipeline "
-            "reads, but Kafka does not say how far it has written",
-            hint="set [kafka] bootstrap_servers and run the command again: it continues where "
-            "it stopped",
+            "reads, but Kafka does not say how far it has been written",
+            hint="check that [kafka] bootstrap_servers is set and that Kafka answers, then run the "
+            "command again: it continues where it stopped",
             query=saving.query,
         )
     if not seen.holds(_committed(saving)):
@@ -305,7 +305,7 @@ def read(store: Store, query: str, name: str) -> Group:
     made = _group(store, members, name, found.topic_edges)
     if not made.savepoints:
         raise SavepointNotFoundError(
-            f"no query in the pipeline of {query} has a savepoint {name!r}",
+            f"no query in the pipeline of {query} has a savepoint with the tag {name!r}",
             hint=f"take a savepoint of each: savepoints pipeline create {query} --tag {name}",
             query=query,
         )

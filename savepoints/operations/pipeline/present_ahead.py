@@ -56,7 +56,7 @@ def _begun(found: Pipeline, query: str, checkpoint: str, inside: set[str]) -> It
     begun = position.read(Location.of(checkpoint)).begun if topics else None
     if begun is not None:
         yield (
-            f"{query} has begun batch {begun} and not committed it, so topic "
-            f"{', '.join(sorted(topics))} may have records of it, and the operation could not be "
+            f"{query} has begun batch {begun} but not committed it, so topic "
+            f"{', '.join(sorted(topics))} may have records from it, and the operation could not be "
             f"undone; to avoid that, first run {query} until it has committed the batch"
         )

@@ -152,7 +152,8 @@ def _fitting(
         problems.append(f"{savepoint.id}: {problem}")
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
     raise NotAlignedError(
-        f"no savepoint of {query} fits {where}: {'; '.join(problems[-1:]) or 'it has none'}",
+        f"no savepoint of {query} fits together with {where}: "
+        f"{'; '.join(problems[-1:]) or 'it has none'}",
         hint=f"choose a later savepoint: savepoints list --query {held[0].query}; in future, "
         f"save all queries as one group: savepoints pipeline create {query} --tag NAME",
         query=query,
@@ -162,7 +163,7 @@ def _fitting(
 def _unread(reads: Sequence[TableRead], tables: set[str]) -> str:
     """Say which table a savepoint has no position of, that its query reads now."""
     missing = sorted(tables - {one.table_id for one in reads})
-    return f"it has no position of the table {missing[0]}" if missing else ""
+    return f"it has no position in the table {missing[0]}" if missing else ""
 
 
 def described(cut: MemberCut) -> Iterator[str]:

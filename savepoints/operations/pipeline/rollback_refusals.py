@@ -57,7 +57,7 @@ def _left(member: PipelineMember) -> str:
     for read in member.reads:
         if read.behind:
             more = count_text(read.behind, "more version")
-            return f"{more} of {read.table_uri}, up to version {read.version}"
+            return f"{more} of {read.table_uri} (up to version {read.version})"
     topic = next(one for one in member.topic_reads if one.behind)
     return f"{count_text(topic.behind, 'more offset')} of topic {topic.topic}"
 

@@ -90,12 +90,12 @@ def _about_topics(found: Pipeline, members: Sequence[PipelineMember]) -> Iterato
     for query in found.queries:
         for topic in query.output_topics if query.name in inside else ():
             ends = next((one.ends for one in reads if one.topic == topic), None)
-            since = "" if ends is None else f" from offsets {offsets_text(ends)} on"
+            since = "" if ends is None else f" (from offsets {offsets_text(ends)} on)"
             readers = [one.reader for one in found.topic_edges if one.topic == topic]
             names = " and ".join(dict.fromkeys(readers))
             who = f"{names} will read only the new records; " if readers else ""
             yield (
-                f"topic {topic} keeps the records of {query.name} that are rolled back{since}, and "
-                f"gets the records of the same batches again: {who}any other reader sees both. "
-                "Records that others have written among them are skipped, too"
+                f"topic {topic} keeps the rolled-back records of {query.name}{since}, and gets the "
+                f"records of the same batches again: {who}any other reader sees both. Records "
+                "that others have written in between are skipped as well"
             )

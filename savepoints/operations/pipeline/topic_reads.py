@@ -83,7 +83,7 @@ def reads_of(
                 return (), _inexact(writer, topic)
             mine = _reads(reader, writer, output, output.ends)
             if not mine:
-                return (), f"it has no position of topic {topic}"
+                return (), f"it has no position in topic {topic}"
             is_behind = any(one.behind for one in mine)
             if is_behind and begun is not None and begun.went_on_after(reader):
                 return (), _across(writer, topic)
@@ -146,8 +146,8 @@ def _reads(
 def _inexact(writer: Savepoint, topic: str) -> str:
     return (
         f"{writer.id} does not say exactly where the records of {writer.query} in topic "
-        f"{topic} end, because another batch was running; stop or pause {writer.query} when "
-        "you take savepoints to roll back to"
+        f"{topic} end, because another batch was running; to be able to roll back to a savepoint, "
+        f"stop or pause {writer.query} before you take it"
     )
 
 

@@ -137,8 +137,8 @@ class EqualCuts:
 
 def _mixed(pair: ForkedPair) -> IncompatibleError:
     return IncompatibleError(
-        f"{pair.live} and {pair.fork} cannot be brought to equal cuts: they read neither tables "
-        "only nor the same Kafka topics only",
-        hint="compare queries that both read nothing but tables, or nothing but the same topics",
+        f"{pair.live} and {pair.fork} cannot be brought to equal cuts, because they read "
+        "different Kafka topics, or both topics and tables",
+        hint="choose queries that both read only tables, or only the same topics",
         query=pair.live,
     )

@@ -39,7 +39,7 @@ from savepoints.store.root import Store
 
 VERB = "pipeline compare"
 _OWN_BATCHES = (
-    "each query read its input in batches of its own; results that depend on where batches end, "
+    "each query read its input in its own batches; results that depend on where batches end, "
     "such as which rows come after the watermark, may differ for that reason"
 )
 

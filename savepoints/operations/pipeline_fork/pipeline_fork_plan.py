@@ -251,7 +251,7 @@ def _copies(forks: Sequence[ForkPlan]) -> dict[str, str]:
 def _refuse_unknown_order(found: Pipeline) -> None:
     if unknown := rollback_refusals.unknown_order(found, every=False):
         raise NotAlignedError(
-            f"{found.query} and what reads from it cannot be forked as one: "
+            f"{found.query} and the queries that read from it cannot be forked as one: "
             + "; ".join(one.what for one in unknown),
             hint=f"see who reads whose tables: savepoints pipeline show {found.query}; or fork "
             "one query: savepoints fork",
@@ -337,8 +337,8 @@ def _warnings(
     for edge in found.edges:
         if edge.reader in forked and edge.writer not in forked:
             where = edge.table_uri or f"the table {edge.table_id}"
-            whose = f"of {edge.writer}" if edge.writer else "from outside the pipeline"
+            whose = f"written by {edge.writer}" if edge.writer else "from outside the pipeline"
             yield (
-                f"{where}, {whose}, is not forked: both versions read it, including what is "
-                "written to it from now on"
+                f"{where}, {whose}, is not forked: {edge.reader} and its fork both read it, "
+                "including what is written to it from now on"
             )

@@ -25,7 +25,11 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
         _refuse_followed(done[0], known)
         return done[0]
     of = f"a {verb} of {query}" if verb else f"the last operation on {query}"
-    why = f"it was the {done[0].verb} {done[0].id}" if done else "no operation has finished"
+    why = (
+        f"undo does not work for the {done[0].verb} {done[0].id}"
+        if done
+        else "no operation has finished"
+    )
     if verb and done:
         why = f"the last operation was the {done[0].verb} {done[0].id}"
     raise NotFoundError(

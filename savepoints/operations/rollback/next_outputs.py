@@ -106,8 +106,7 @@ def kept(
             )  # fmt: skip
         except IncompatibleError as error:
             notes.append(
-                f"{error.message}: no savepoint can be taken before the first new batch is "
-                "committed"
+                f"{error.message}; no savepoint can be taken until the first new batch is committed"
             )
             continue
         outputs += [] if begun is None else [begun]
@@ -126,7 +125,7 @@ def _refuse_unknown_outputs(found: ResolvedTarget, uris: Mapping[str, str]) -> N
             pass
         raise NotAlignedError(
             f"the savepoint {found.savepoint_id} does not include the output {name}, "
-            f"{uris[name]}, so it is unknown to which version to rewind it",
+            f"{uris[name]}, so it is unknown which version to rewind it to",
             hint="leave the outputs as they are (--outputs none), or remove this output from "
             "the settings",
             output=name,
@@ -218,7 +217,7 @@ def _saved_at(context: QueryContext, begin_at: tuple[str, ...]) -> Savepoint:
             return one
     raise UsageError(
         f"no savepoint of {query} was taken at exactly {'; '.join(begin_at)}, so it is unknown "
-        "to which version to rewind the outputs",
+        "which version to rewind the outputs to",
         hint="use --outputs keep or --outputs truncate, or go to a savepoint instead: "
         f"savepoints rollback NAME --query {query}",
         query=query,
@@ -293,8 +292,8 @@ def _keep_output(
     if was.kind == "files":
         if batch_id is None and was.version >= 0:
             raise FileSinkError(
-                f"{uri} is written by Spark's file sink, which silently drops batch numbers "
-                "that it has seen before, and with empty state batch numbers start from 0",
+                f"{uri} is written by Spark's file sink, which silently drops batches whose "
+                "numbers it has seen before, and with empty state batch numbers start from 0",
                 hint="use --outputs truncate, or give the query a new output directory",
                 uri=uri,
             )

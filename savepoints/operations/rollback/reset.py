@@ -398,8 +398,8 @@ def _steps(
 def _not_again(merge: Merge, topics: Sequence[str]) -> str:
     other = ", ".join(sorted(merge.offsets.keys() - set(topics)))
     return (
-        f"{merge.rows} events of the merge {merge.id} are not read again: the query read {other} "
-        "at that time, so their place in the current inputs is unknown"
+        f"{count_text(merge.rows, 'event')} from the merge {merge.id} will not be read again: the "
+        f"query read {other} at that time, so the place in the current inputs is unknown"
     )
 
 
@@ -442,7 +442,7 @@ def _warnings(
     if merged:
         rows, listed = sum(one.rows for one in merged), ", ".join(one.id for one in merged)
         warnings.append(
-            f"{count_text(rows, 'event')} of {count_text(len(merged), 'merge')} "
+            f"{count_text(rows, 'event')} from {count_text(len(merged), 'merge')} "
             f"({listed}) will also be read again, in order of event time; to exclude a "
             "merge, first roll back to before it"
         )

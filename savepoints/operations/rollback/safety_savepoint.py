@@ -14,7 +14,10 @@ from savepoints.moments import utc_now
 from savepoints.operations.savepoint import output_versions
 from savepoints.plan import Step
 
-_UNSAFE = "continue without a safety savepoint (this then cannot be undone): --no-safety-savepoint"
+_UNSAFE = (
+    "roll back without a safety savepoint, which cannot be undone: savepoints rollback NAME "
+    "--no-safety-savepoint"
+)
 
 
 class Present(NamedTuple):

@@ -93,7 +93,7 @@ class _Subject:
         where = f"continues at {Uri.parse(now.checkpoint).for_spark}" if now else "has ended"
         raise NotAlignedError(
             f"{self.checkpoint} is no longer the checkpoint of {self.name}: its generation "
-            f"{mine.generation} was ended by {mine.ended_why}, and the query {where}",
+            f"{mine.generation} has ended ({mine.ended_why}), and the query {where}",
             hint="start the query with that checkpoint as its checkpointLocation"
             if now
             else f"show its history: savepoints lineage --query {self.name}",
@@ -119,9 +119,7 @@ class _Subject:
                     f"{self.checkpoint} has only begun batch {begun}: another driver has run the "
                     "query from an old checkpoint, and Delta silently drops every batch that this "
                     f"driver writes, up to batch {written}",
-                    hint="make sure that the other driver has stopped; "
-                    + self._way_back()
-                    + ", then start this driver with the new checkpoint",
+                    hint="make sure that the other driver has stopped, then " + self._way_back(),
                     query=self.name,
                     uri=uri,
                 )
@@ -129,8 +127,11 @@ class _Subject:
     def _way_back(self) -> str:
         known = history.history(self.store, self.name) if self.generation else []
         if not known:
-            return "write to a table of its own"
-        return f"rewind the table: savepoints rollback {known[0].id} --query {self.name}"
+            return "start this driver again with a table of its own"
+        return (
+            f"rewind the table (savepoints rollback {known[0].id} --query {self.name}) and start "
+            "this driver with the new checkpoint"
+        )
 
     def newest(self, log: str) -> int:
         """Return the newest batch in one of the checkpoint's logs, -1 for none."""

@@ -194,13 +194,13 @@ def _wait(
         if time.monotonic() > end:
             raise PartlyDoneError(
                 f"{query} is not {target} after {duration_text(wait)}; it is still {now.state}"
-                + (f", by {now.run}" if now.run else ""),
+                + (f" ({now.run})" if now.run else ""),
                 hint=f"wait longer: {_command(query, target)} --wait 30m; the request remains in "
                 "effect",
                 query=query,
                 state=now.state,
             )
-        say(f"waiting for {query}, which is {now.state}: {now.run}")
+        say(f"waiting for {query}, which is {now.state} ({now.run})")
         time.sleep(_POLL_SECONDS)
         now = replace(state(store, query), changed=begun.changed)
     return now

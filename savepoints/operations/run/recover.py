@@ -76,7 +76,7 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
         if position.read(checkpoint).committed is not None:
             read_cut(checkpoint)
         elif because := _evidence(store, generation, bound):
-            return f"has no committed batch, although {because}"
+            return f"it has no committed batch, although {because}"
     except UnsupportedProviderError:
         return None  # Nothing is known about its files, neither here nor in a savepoint.
     except UnsupportedFormatError:
@@ -167,8 +167,8 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
             return savepoint
         progress(f"{savepoint.id} is broken: {report.findings[0].what}")
     raise CheckpointDamagedError(
-        f"the checkpoint of {query} is damaged ({problem}), and so are all {len(known)} "
-        "savepoints from which it could be recovered",
+        f"the checkpoint of {query} is damaged ({problem}), and no savepoint that it could be "
+        f"recovered from is intact (checked: {len(known)})",
         hint=f"start over from the first record: savepoints reset {query} --to-earliest "
         f"--outputs truncate; or see the savepoints: savepoints list --query {query}",
         query=query,

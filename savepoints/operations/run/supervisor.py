@@ -209,7 +209,7 @@ class Supervisor:
             if request is not None:
                 if self._paused_lease is not None:
                     self.answers.answer(request)
-                self.progress(f"{self.query} is paused: this run ends")
+                self.progress(f"{self.query} is paused, so this run ends")
             return request is None and not self._stopped.is_set()
 
     def _begin_paused(self) -> None:
@@ -286,7 +286,7 @@ class Supervisor:
     def _waits_already(self, other: LeaseRecord | None) -> QueryRunningError:
         name = other.who if other else "another process"
         return QueryRunningError(
-            f"the query {self.query} already has a run, which is paused: {name}",
+            f"the query {self.query} already has a run, which is paused ({name})",
             hint=f"resume that run instead: savepoints resume {self.query}",
             query=self.query,
             holder=name,
@@ -310,4 +310,6 @@ def _waited_for(error: SavepointsError) -> str:
     """Say what keeps a run from going on: an operation mostly is just about to end."""
     if not isinstance(error, UnfinishedOperationError):
         return error.message
-    return f"{error.details['operation']} is not finished yet; if its command ended, {error.hint}"
+    return (
+        f"{error.details['operation']} is not finished yet; if its command has ended, {error.hint}"
+    )

@@ -61,7 +61,7 @@ def _changes(then: Basis, now: Basis) -> Iterator[str]:
     if then.generation != now.generation:
         yield f"it was in generation {then.generation} and is now in {now.generation}"
     if then.merges != now.merges:
-        yield f"it had {then.merges} merged batches and now has {now.merges}"
+        yield f"the number of merged batches was {then.merges} and is now {now.merges}"
     if then.savepoints not in (None, now.savepoints):
         yield "one of its savepoints was taken, removed, tagged or found broken"
 

@@ -37,7 +37,7 @@ def notes(store: Store, savepoint: Savepoint, *, besides: Collection[str] = ()) 
         for topic in sorted(topics & written[writer.query]):
             yield (
                 f"{savepoint.query} will read topic {topic} from the offsets of {savepoint.id} "
-                f"on, but {writer.query}, which writes the topic, has begun generation "
-                f"{writer.generation} since ({writer.begun_by}): records in between that were "
-                "rolled back will be read, too; to avoid this, choose a later savepoint"
+                f"on, but {writer.query}, which writes the topic, has since begun "
+                f"generation {writer.generation} ({writer.begun_by}), so records in between that "
+                "were rolled back will be read as well; to avoid this, choose a later savepoint"
             )

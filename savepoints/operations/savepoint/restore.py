@@ -201,9 +201,9 @@ def plan(
     steps = []
     rows = 0 if chosen == "native" else _rows(savepoint)
     if chosen == "canonical" and savepoint.operators:
-        what = "the" if rows is None else str(rows)
-        source = "" if stored.canonical else " that are read from the native files"
-        steps.append(Step("state", f"write {what} state rows{source}, with Spark"))
+        what = "the state rows" if rows is None else count_text(rows, "state row")
+        source = "" if stored.canonical else ", read from the native files,"
+        steps.append(Step("state", f"write {what}{source} with Spark"))
     return make_plan(
         store, stored, to, chosen, change,
         copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
@@ -467,8 +467,8 @@ def _writer(
     target, own = Location.of(plan.target), read.reading_session(spark, cut.checkpoint_format)
 
     def write_state() -> str | None:
-        what = "the" if plan.rows is None else str(plan.rows)
-        progress(f"writing {what} state rows (starts Spark if it is not running)")
+        what = "the state rows" if plan.rows is None else count_text(plan.rows, "state row")
+        progress(f"writing {what} (starts Spark if it is not running)")
         with state_rows(stored, store, own) as rows:
             ids = write.write_state(spark, target, rows, cut, operators).ids
         numbers = [one.operator_id for one in savepoint.operators]

@@ -50,7 +50,8 @@ def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
     """Refuse to go back where a source cannot give again what it gave since."""
     if found := source_positions.unreplayable(cut.offsets, paths):
         raise IncompatibleError(
-            f"{unreplayable_text(query, found)}: records after batch {cut.batch_id} would be lost",
+            f"{unreplayable_text(query, found)}, so records after batch {cut.batch_id} would be "
+            "lost",
             hint="accept the loss with --accept-unreplayable; in future, read from Kafka, "
             "files or tables",
             query=query,
@@ -62,8 +63,8 @@ def unreplayable_text(query: str, sources: Sequence[int]) -> str:
     """Say of sources of a query that they cannot be read again."""
     which = ", ".join(map(str, sources))
     return (
-        f"{query} cannot read the records of source {which} again: the source only counts "
-        "them, as Spark's socket source does"
+        f"{query} cannot read the records of source {which} again, because the source counts "
+        "its records but does not keep them (like Spark's socket source)"
     )
 
 

@@ -176,7 +176,7 @@ def test_trap_a_reset_forgets_what_was_merged(query: Query) -> None:
     write_late(query, "op-merged")
     said = [one for one in known.plan(Target("earliest")).warnings if "op-merged" in one]
     assert len(said) == 1
-    assert said[0].startswith("10 events of 1 merge (op-merged) will also be read again")
+    assert said[0].startswith("10 events from 1 merge (op-merged) will also be read again")
 
     Ledger(query.store.root).add(replace(done, id="op-before", offsets={"renamed": {0: 6}}))
     (told,) = [one for one in known.plan(Target("latest")).warnings if "op-before" in one]

@@ -291,7 +291,9 @@ def test_a_reader_that_is_behind_and_in_no_settings_needs_a_writer(line: Line) -
         line.save(query, "before")
     where = str(line.place / "others")
 
-    with pytest.raises(UsageError, match=r"silver must read 1 more version of .*, up to version 1"):
+    with pytest.raises(
+        UsageError, match=r"silver must read 1 more version of .* \(up to version 1"
+    ):
         plan(line, "bronze", "before", checkpoints=where)
 
 

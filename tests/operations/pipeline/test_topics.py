@@ -345,7 +345,7 @@ def test_trap_a_reader_that_goes_back_alone_reads_what_was_rolled_back(
             restore.plan(store, gold.id, str(on_local / "restored"), check_outputs=False),
             rollback_plan.plan(store, "gold", gold.id, check_source=False),
         ]
-        return ["has begun generation 2 since" in str(one.warnings) for one in plans]
+        return ["has since begun generation 2" in str(one.warnings) for one in plans]
 
     assert told() == [False] * 3
     plan = rollback.plan(store, silver.id, query="silver", check_source=False)

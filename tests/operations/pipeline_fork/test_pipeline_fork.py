@@ -161,7 +161,7 @@ def test_what_is_going_to_be_done_can_be_read(line: Line) -> None:
 
     assert f"copy version {SAVED} of {line.uri('silver')} to {copies(line)['silver']}" in text
     assert f"continue in {copies(line)['silver']} after version 0" in text
-    assert f"{line.uri('bronze')}, of bronze, is not forked" in text
+    assert f"{line.uri('bronze')}, written by bronze, is not forked" in text
 
 
 @pytest.mark.parametrize("point", some(2, POINTS, "pipeline fork"))

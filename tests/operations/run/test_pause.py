@@ -434,7 +434,7 @@ def test_a_run_that_dies_while_it_is_to_pause_is_not_said_to_pause(
 ) -> None:
     with at_once(RUN, str(store.root), 1) as processes:
         pid = int(processes.say())
-        with pytest.raises(PartlyDoneError, match="it is still pausing, by process"):
+        with pytest.raises(PartlyDoneError, match=r"it is still pausing \(process"):
             pause(store, QUERY, wait=SHORT)
         now = state(store, QUERY)
         assert (now.state, str(now.run).split(" on ")[0]) == ("pausing", f"process {pid}")
@@ -445,7 +445,7 @@ def test_a_run_that_dies_while_it_is_to_pause_is_not_said_to_pause(
             wait_until(lambda: said != [], "it is waited for")
             os.kill(pid, signal.SIGKILL)
         processes.end()
-    assert said[0].startswith(f"waiting for {QUERY}, which is pausing: process {pid} on ")
+    assert said[0].startswith(f"waiting for {QUERY}, which is pausing (process {pid} on ")
     assert isinstance(waiting[0], PartlyDoneError)
     assert f"the run (process {pid} on" in str(waiting[0])
     now = state(store, QUERY)
