@@ -54,10 +54,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 # `rollback` and `reset` spell this choice differently and share these errors.
-LEAVE_OUTPUTS = "leave the outputs as they are: --outputs none (rollback) or keep (reset)"
+LEAVE_OUTPUTS = "leave the outputs as they are: --outputs none (rollback) or --outputs keep (reset)"
 REBUILD_OUTPUT = "rebuild the output: savepoints reset QUERY --to-earliest --outputs truncate"
 RESTORE_SAVEPOINT = "restore a savepoint into a new checkpoint: savepoints restore NAME --to URI"
-OTHER_BATCH = "take a savepoint of another batch: savepoints create QUERY --at-batch N"
+OTHER_BATCH = "take a savepoint at another batch: savepoints create QUERY --at-batch N"
 RESTORE_NATIVE = "restore the native form instead: --format native"
 SAVE_NATIVE = "save the native form instead: --format native"
 

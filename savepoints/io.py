@@ -115,7 +115,7 @@ class Location:
         free = shutil.disk_usage(present).free
         if free < size:
             raise SavepointsError(
-                f"the disk of {self.uri} is full: {free} bytes are free, {size} are needed",
+                f"the disk that holds {self.uri} is full: {free} bytes are free, {size} are needed",
                 hint="free some space on it, or delete old savepoints: savepoints expire "
                 "--keep-last 3, then savepoints gc",
                 uri=str(self.uri),

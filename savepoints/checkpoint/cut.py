@@ -106,7 +106,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
     by_path = {info.path: info for info in checkpoint.list()}
     if "metadata" not in by_path:
         raise CheckpointNotFoundError(
-            f"there is no Spark checkpoint at {checkpoint}: no file 'metadata'",
+            f"there is no Spark checkpoint at {checkpoint}: the file 'metadata' is missing",
             hint="pass the directory that the query uses as its checkpointLocation",
             checkpoint=str(checkpoint),
         )

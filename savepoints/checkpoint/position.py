@@ -67,13 +67,13 @@ def read(checkpoint: Location) -> CheckpointPosition:
     ahead = sorted(one for one in offsets if committed is None or one > committed)
     if ahead not in ([], [0 if committed is None else committed + 1]):
         raise NotAlignedError(
-            f"{checkpoint} has offsets of batches {', '.join(map(str, ahead))}, but "
+            f"{checkpoint} has offsets for batches {', '.join(map(str, ahead))}, but "
             + (
                 "no committed batch"
                 if committed is None
                 else f"batch {committed} is the newest committed one"
             )
-            + ": Spark would run the last and lose the rows of the others",
+            + ": Spark would run only the last of these and lose the rows of the others",
             hint="roll back to a savepoint: savepoints rollback latest",
             checkpoint=str(checkpoint),
             batches=ahead,

@@ -29,8 +29,8 @@ ENVIRONMENT = "environment"
 
 # Our variables that are not settings, with their purpose.
 OTHER_VARIABLES = {
-    FILE_VARIABLE: "The settings file; as `--config`.",
-    "SAVEPOINTS_PROFILE": "The profile; as `--profile`.",
+    FILE_VARIABLE: "The settings file, like `--config`.",
+    "SAVEPOINTS_PROFILE": "The profile, like `--profile`.",
     "SAVEPOINTS_CODE_VERSION": "Version of the application's code, stored with each savepoint.",
     "SAVEPOINTS_CACHE": "Directory for downloads of the local world.",
     "SAVEPOINTS_IVY_SETTINGS": "Ivy settings file, for a mirror of Maven Central.",

@@ -68,7 +68,7 @@ def _up(directory: Path | None, buckets: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m savepoints.local", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start broker and S3 server, and run until Ctrl-C")
+    up = commands.add_parser("up", help="start a broker and an S3 server, and run until Ctrl-C")
     up.add_argument("--directory", type=Path, help="where logs and data are stored")
     up.add_argument(
         "--bucket",
@@ -80,7 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     down = commands.add_parser("down", help="stop a world that was left running")
     down.add_argument("directory", type=Path, help="the directory in which it was started")
     commands.add_parser("java", help="check for a Java version that Spark supports")
-    commands.add_parser("jars", help="download jars, archive classes and print where")
+    commands.add_parser(
+        "jars", help="download the jars, archive the classes, and print the directory of the jars"
+    )
     return parser
 
 

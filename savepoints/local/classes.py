@@ -54,7 +54,7 @@ def _make(archive: Path, jars: Jars) -> bool:
     """Run a small query and keep the classes that it loaded; say whether that worked."""
     part = archive.with_suffix(".part")
     part.unlink(missing_ok=True)
-    logger.info("archiving Spark's classes, so that it starts faster from now on: about a minute")
+    logger.info("archiving classes so that Spark starts faster from now on (takes about a minute)")
     command = [sys.executable, str(_SCRIPT), str(part), ",".join(map(str, jars.spark))]
     try:
         subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
@@ -73,7 +73,7 @@ def _make(archive: Path, jars: Jars) -> bool:
             why = f"exit code {error.returncode}"
         output = (getattr(error, "stderr", None) or "").strip().splitlines()[-1:]
         logger.warning(
-            "could not archive Spark's classes, so Spark starts as fast as without: %s",
+            "could not archive Spark's classes, so Spark starts no faster than before: %s",
             " ".join(map(str, (why, *output))),
         )
         return False

@@ -113,7 +113,7 @@ class LocalWorld:
         """Stop the world that was started in a directory with `detach`."""
         file = directory / _FILE
         if not file.is_file():
-            message = f"there is no local world in {directory}: no {_FILE}"
+            message = f"there is no local world in {directory}: the file {_FILE} is missing"
             raise NotFoundError(message, hint="pass the directory in which it was started")
         for name, pid in json.loads(file.read_text())["processes"].items():
             stop_detached(name, pid, directory)

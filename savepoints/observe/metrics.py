@@ -66,7 +66,7 @@ METRICS = (
     ),
     Metric(
         "savepoints_recovery_seconds", "gauge", ("query",),
-        "Seconds of the latest restore, on its own, in a rollback or in a drill.",
+        "Seconds that the latest restore took, on its own, in a rollback or in a drill.",
     ),
     Metric(
         "savepoints_unfinished_operations", "gauge", ("query", "verb"),
@@ -74,7 +74,7 @@ METRICS = (
     ),
     Metric(
         "savepoints_last_verify_timestamp_seconds", "gauge", ("query",),
-        "When a savepoint was last verified successfully, in seconds since 1970.",
+        "When a verification of a savepoint last succeeded, in seconds since 1970.",
     ),
     Metric(
         "savepoints_last_drill_timestamp_seconds", "gauge", ("query",),
@@ -82,11 +82,11 @@ METRICS = (
     ),
     Metric(
         "savepoints_late_events", "gauge", ("query",),
-        "Events that savepoints late last found to be dropped as late, minus those merged since.",
+        "Events dropped as late, as savepoints late last counted them, minus those merged since.",
     ),
     Metric(
         "savepoints_last_dropped_merge_timestamp_seconds", "gauge", ("query",),
-        "When merge --dropped last ended with success, also with nothing to merge, in seconds "
+        "When merge --dropped last succeeded, even if there was nothing to merge, in seconds "
         "since 1970.",
     ),
     Metric(

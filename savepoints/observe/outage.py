@@ -25,8 +25,8 @@ class Outage:
             return
         self._since = time.monotonic()
         _LOG.error(
-            "%s; until then %s continues without savepoints, and other processes may assume that "
-            "it is stopped",
+            "%s; until it answers, %s continues without savepoints, and other processes may assume "
+            "that the query is stopped",
             error.message,
             self._query,
         )

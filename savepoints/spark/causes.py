@@ -43,10 +43,10 @@ def of(error: BaseException) -> EnvironmentUnfitError | None:
         if signs.search(text):
             return EnvironmentUnfitError(
                 f"Spark cannot find the jars of {owner}",
-                hint="for savepoints commands, which do not see the jars of your driver: set "
-                "SAVEPOINTS_JARS (or jars in savepoints.toml) to a directory with the jars of "
-                'Delta, Kafka and S3A, or set "spark.jars.packages" in [spark.conf]; in your own '
-                "driver: use --packages or --jars",
+                hint="in your own driver, use --packages or --jars; for savepoints commands, which "
+                "do not see the jars of your driver, set SAVEPOINTS_JARS (or jars in "
+                "savepoints.toml) to a directory with the jars of Delta, Kafka and S3A, or set "
+                '"spark.jars.packages" in [spark.conf]',
                 jars=owner,
             )
     if private_api.has_ended():

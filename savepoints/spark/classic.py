@@ -35,7 +35,7 @@ def require(spark: object) -> None:
         IncompatibleError: If it is.
     """
     if type(spark).__module__.startswith(_CLIENT):
-        raise _refused("the given session is one of Spark Connect")
+        raise _refused("the given session is a Spark Connect session")
     SparkVersion.of(str(getattr(spark, "version", ""))).require_supported()
 
 

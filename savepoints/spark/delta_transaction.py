@@ -83,7 +83,7 @@ def commit(
         raise
     except Exception as error:  # noqa: BLE001  (py4j's errors have no common root)
         raise NotAlignedError(
-            f"Delta could not rewind {uri}, which was not changed: {str(error)[:500]}",
+            f"Delta could not rewind {uri} and left it unchanged: {str(error)[:500]}",
             hint=f"run the command again, or {LEAVE_OUTPUTS}",
             uri=uri,
         ) from None

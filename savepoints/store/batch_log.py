@@ -114,10 +114,10 @@ class Recorder:
             )
         except (SavepointsError, OSError) as error:
             _LOG.warning(
-                "the batch log of %s, generation %d, lacks the batches after %s: %s",
+                "could not update the batch log of %s, generation %d, whose newest batch is %s: %s",
                 self._query,
                 self._generation,
-                "those before this run" if self._copied is None else self._copied,
+                "from before this run" if self._copied is None else self._copied,
                 error,
             )
 

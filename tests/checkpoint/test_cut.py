@@ -567,10 +567,10 @@ def test_a_listed_sst_that_is_gone_is_a_file_not_found(place: Location) -> None:
 
 
 def test_a_directory_without_metadata_is_no_checkpoint(place: Location) -> None:
-    with pytest.raises(CheckpointNotFoundError, match="no file 'metadata'"):
+    with pytest.raises(CheckpointNotFoundError, match="the file 'metadata' is missing"):
         read_cut(place)
 
     checkpoint = unpack("rocksdb", place)
     checkpoint.delete(["metadata"])
-    with pytest.raises(CheckpointNotFoundError, match="no file 'metadata'"):
+    with pytest.raises(CheckpointNotFoundError, match="the file 'metadata' is missing"):
         read_cut(checkpoint)

@@ -77,7 +77,7 @@ def test_trap_several_planned_batches_lose_the_rows_of_all_but_the_last(place: L
     write(place, {"offsets/4": offsets, "offsets/5": offsets})
 
     with pytest.raises(
-        NotAlignedError, match=r"offsets of batches 4, 5, but batch 3 is the newest"
+        NotAlignedError, match=r"offsets for batches 4, 5, but batch 3 is the newest"
     ):
         checkpoint_position.read(place)
 

@@ -210,7 +210,7 @@ def test_new_columns_begin_at_the_savepoint_and_others_go_on(
     shop = Shop.of(spark, tmp_path)
     taken = shop.saved("totals")
 
-    with pytest.raises(LayoutChangedError, match="has 1 and the program 2 columns of type long"):
+    with pytest.raises(LayoutChangedError, match="of type long was 1 and is now 2"):
         shop.restore("more")
     # An average has a count, too.
     got = shop.migrated("more", maps=["count=count"])

@@ -20,8 +20,10 @@ def test_each_outage_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
             outage.noticed(UnreachableError(f"no answer to request {attempt}"))
         outage.over()
 
-    told = "no answer to request 0; until then totals continues without savepoints, and other"
-    begun = ("ERROR", f"{told} processes may assume that it is stopped")
+    told = (
+        "no answer to request 0; until it answers, totals continues without savepoints, and other"
+    )
+    begun = ("ERROR", f"{told} processes may assume that the query is stopped")
     ended = ("INFO", "the store is reachable again after 0 s")
     found = [(one.levelname, one.getMessage()) for one in caplog.records]
     assert found == [begun, ended, begun, ended]

@@ -64,7 +64,7 @@ def test_settings_that_make_sessions_of_connect_are_named(
 def test_attach_refuses_a_session_of_connect_before_it_touches_the_store() -> None:
     made_by_connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
 
-    with pytest.raises(IncompatibleError, match="is one of Spark Connect"):
+    with pytest.raises(IncompatibleError, match="is a Spark Connect session"):
         savepoints.attach(made_by_connect(), None, every="1h", store="/nowhere/at/all")  # type: ignore[arg-type]
 
 

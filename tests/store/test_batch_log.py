@@ -109,5 +109,5 @@ def test_a_failure_is_logged_and_does_not_reach_the_run(
         recorder.join()
         (on_local / "batches").delete([QUERY])
 
-    assert "the batch log of totals, generation 1, lacks" in caplog.text
+    assert "could not update the batch log of totals, generation 1" in caplog.text
     assert batch_log.read(on_local, QUERY, 1) == expected

@@ -56,11 +56,11 @@ def require_whole(
                 Reason(
                     "unknown",
                     f"value columns {columns}",
-                    "they are the buffer of one aggregate, and only "
-                    f"{', '.join(names_was[place] for place in taken)} may belong to it: the "
+                    "they are the buffer of one aggregate, which would continue with "
+                    f"{', '.join(names_was[place] for place in taken)} of the savepoint: the "
                     "state does not show whether it is the same aggregate",
-                    f"pass {' '.join([*maps, *begun])} if its values are right for this aggregate; "
-                    "to start over, pass "
+                    f"pass {' '.join([*maps, *begun])} if these values are right for this "
+                    "aggregate; to start over, pass "
                     + " ".join(
                         f"--map {names_was[sources[place]]}= --map ={names_now[place]}"
                         for place in kept

@@ -100,8 +100,8 @@ def _pair_of_name(
                 Reason(
                     "unknown",
                     f"value column {names_now[new[0]]}",
-                    f"the state has {len(old)} and the program {len(new)} columns of type {kind}: "
-                    "the state does not show which is which",
+                    f"the number of columns of this name and of type {kind} was {len(old)} and is "
+                    f"now {len(new)}: the state does not show which is which",
                     f"map each column: --map {names_was[old[0]]}={names_now[new[0]]}",
                 )
             )

@@ -315,7 +315,8 @@ def _renamed_key(old: str, new: str, place: str, words: Words) -> ColumnFindings
         Reason(
             "unknown",
             place,
-            f"may be {old} under another name, which has the same type: the state does not show it",
+            f"it has the type of {old} and may be the same column under another name: the state "
+            "does not show whether it is",
             f"pass --map {old}={new} if it is",
         )
     )

@@ -121,7 +121,8 @@ def with_batch(
     version, metadata, lines = _split(data, name)
     if len(positions) != len(lines):
         raise IncompatibleError(
-            f"{name} has {len(lines)} sources, but positions were given for {len(positions)}",
+            f"the number of sources in {name} is {len(lines)}, but positions were given for "
+            f"{len(positions)}",
             hint="make the program read the same sources as the checkpoint",
             file=name,
         )

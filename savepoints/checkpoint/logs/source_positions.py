@@ -135,7 +135,8 @@ def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[i
 def _beyond(source: int, known: int) -> UsageError:
     return UsageError(
         f"--source names source {source}, but the savepoint has only {known}",
-        hint="number the sources from 0, in the order of their offsets in: savepoints show NAME",
+        hint="number the sources from 0, in the order in which this lists their offsets: "
+        "savepoints show NAME",
     )
 
 

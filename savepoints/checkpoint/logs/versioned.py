@@ -29,7 +29,7 @@ def split(data: bytes, name: str, kind: str, hint: str) -> tuple[str, list[str]]
         lines.pop()
     if version not in _VERSIONS:
         raise refusal(version)(
-            f"{name}: {kind} version {version[:40]!r} is not supported, only 'v1' and 'v2'",
+            f"{name}: {kind} version {version[:40]!r} is not supported; only 'v1' and 'v2' are",
             hint=hint,
             file=name,
         )

@@ -161,7 +161,8 @@ def changelog_lineage(data: bytes, codec: str, path: str) -> dict[int, str]:
         version = text()
         if version not in {"v3", "v4"}:
             raise versioned.refusal(version)(
-                f"{path}: changelog version {version[:40]!r} is not supported, only 'v3' and 'v4'",
+                f"{path}: changelog version {version[:40]!r} is not supported; only 'v3' and "
+                "'v4' are",
                 hint=_HINT,
                 file=path,
             )
@@ -181,7 +182,7 @@ def listed_ssts(snapshot: bytes, path: str) -> tuple[str, ...]:
             version, _, body = archive.read("metadata").decode().partition("\n")
         if version != "v1":
             raise versioned.refusal(version)(
-                f"{path}: snapshot version {version[:40]!r} is not supported, only 'v1'",
+                f"{path}: snapshot version {version[:40]!r} is not supported; only 'v1' is",
                 hint=_HINT,
                 file=path,
             )

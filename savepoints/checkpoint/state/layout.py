@@ -86,7 +86,7 @@ def require_types(was: Layout, now: Layout, program: str) -> None:
                     program,
                     str(one),
                     hint="see what a migration would do: savepoints upgrade check --app "
-                    f"{program} --from latest; or run the program that fits",
+                    f"{program} --from latest; or run the program that the state came from",
                 )
 
 

@@ -109,8 +109,8 @@ def native_only(operator: Operator, conf: Mapping[str, str]) -> str | None:
     """Return why an operator has no canonical form; None when it has one."""
     if operator.name == UNNAMED:
         return (
-            "operator metadata is missing, which Spark writes from 4.0 on and without which rows "
-            "cannot be read; to add it, run one batch with Spark 4"
+            "operator metadata is missing, and rows cannot be read without it; Spark writes it "
+            "from 4.0 on, so to add it, run one batch with Spark 4"
         )
     if operator.name not in CANONICAL:
         return f"Spark cannot read the state rows of {operator.name}"

@@ -75,7 +75,7 @@ def given(
             found.append(exactly(made.column(name), one.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _wrong(
-                what, f"returned {name} with another type than {one.type}: {error}"
+                what, f"returned {name} with a type other than {one.type}: {error}"
             ) from None
     return found
 

@@ -85,7 +85,7 @@ def bound(frame: DataFrame, visible: Visible) -> DataFrame:
             continue
         wrong += _of_wrong_type(frame, name, name, kind)
         found[name] = F.col(name).cast("int" if kind == "integer" else kind)
-    wrong += [f"{name} is not of this state" for name in frame.columns if name not in used]
+    wrong += [f"{name} does not belong to this state" for name in frame.columns if name not in used]
     wrong += _unknown_inside(frame, visible)
     if wrong:
         raise IncompatibleError(
@@ -146,7 +146,7 @@ def checked(rows: DataFrame, visible: Visible, watermark_ms: int | None = None) 
     if total["doubled"] and visible.variable.kind != "side":
         doubled = by_key.where(several).select(*(f"i{n}" for n in range(len(identity))))
         known = doubled.toDF(*_identity_names(visible)) if identity else doubled
-        what = f"are not alone with their {' and '.join(_identity_names(visible)) or 'state'}"
+        what = f"share their {' and '.join(_identity_names(visible)) or 'state'} with another row"
         problems.append(Problem(what, total["doubled"], _samples(known)))
     if problems:
         raise _refused(visible, int(total["rows"]), problems)
@@ -176,7 +176,7 @@ def _unknown_inside(frame: DataFrame, visible: Visible) -> Iterator[str]:
         known = {one.name for one in fields}
         for name in _inside(frame, part) or ():
             if name not in known and part not in known:
-                yield f"{part}.{name} is not of this state"
+                yield f"{part}.{name} does not belong to this state"
 
 
 def _of_wrong_type(frame: DataFrame, place: str, name: str, wanted: str) -> Iterator[str]:
@@ -207,7 +207,7 @@ def _contradictions(visible: Visible) -> Mapping[str, Column]:
     same = F.col(VALUE)[session.name]["start"].eqNullSafe(F.col(KEY)[start.name])
     for one in keys:
         same &= F.col(VALUE)[one.name].eqNullSafe(F.col(KEY)[one.name])
-    return {"have another key than session": ~same}
+    return {"have a session that does not match their key": ~same}
 
 
 def _missed(watermark_ms: int | None) -> Mapping[str, Column]:
@@ -216,7 +216,8 @@ def _missed(watermark_ms: int | None) -> Mapping[str, Column]:
 
     if watermark_ms is None:
         return {}
-    return {"fire at or before the watermark, so they never would": F.col(FIRES) <= watermark_ms}
+    what = "are due at or before the watermark, so they would never fire"
+    return {what: F.col(FIRES) <= watermark_ms}
 
 
 def _identity_names(visible: Visible) -> list[str]:

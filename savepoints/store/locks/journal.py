@@ -76,7 +76,7 @@ class Operation:
     @property
     def done_text(self) -> str:
         """The finished steps, for people."""
-        return ", ".join(name.replace("_", " ") for name in self.done) or "no step"
+        return ", ".join(name.replace("_", " ") for name in self.done) or "no steps"
 
     def is_on(self, query: str) -> bool:
         """Return True if it mutates a query; one on a pipeline mutates several."""
@@ -186,7 +186,7 @@ def unfinished(root: Location, query: str) -> Operation | None:
 def document(root: Location, path: str) -> Document[Operation]:
     """Return the file of an operation."""
     hint = (
-        "restore an older version of this file in the store, without which the operation cannot be "
+        "restore an older version of this file in the store; without it, the operation cannot be "
         "finished or undone"
     )
     return Document(root, path, partial(from_json, Operation), hint)

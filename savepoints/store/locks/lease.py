@@ -150,7 +150,7 @@ class Lease:
             # It may be ours still: the conditional write succeeds only if nobody took it.
             self.renew()
         if self._lost is None and self._has_expired():
-            self._lost = "it could not be renewed and expired"
+            self._lost = "it could not be renewed, so it expired"
         if self._lost is not None:
             raise LockedError(
                 f"the lease of {self._record.query} was lost while the command ran: {self._lost}",

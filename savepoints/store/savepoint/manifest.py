@@ -74,7 +74,8 @@ class Manifest:
         except (KeyError, ValueError, TypeError, AttributeError, SavepointsError) as error:
             raise VerificationError(
                 f"{path} is damaged or from a newer version: {error!r}",
-                hint="use another savepoint; to see which there are: savepoints list",
+                hint="use another savepoint (to list them: savepoints list), or upgrade savepoints "
+                "if a newer version wrote the file",
                 file=path,
             ) from None
         return found
@@ -102,7 +103,7 @@ def directory(savepoint_id: str) -> str:
     except UsageError:
         raise VerificationError(
             f"the store contains a savepoint named {savepoint_id!r}, which is not a valid id",
-            hint="find out what was changed in the store by hand: savepoints check",
+            hint="find out what else was changed in the store: savepoints check",
             savepoint=savepoint_id,
         ) from None
     return f"savepoints/{savepoint_id}"

@@ -200,7 +200,9 @@ def claim(target: Location, owner: str) -> bool:
             # The nonce tells two processes apart that begin the same restore at one moment.
             target.create(RESTORE_MARKER, f"{owner}\n{secrets.token_hex(8)}".encode())
         except FileExistsError:
-            raise _taken(target, "another restore that has just begun") from None
+            raise _taken(
+                target, "the first file of another restore, which has just begun"
+            ) from None
         return True
     refuse_taken(target, owner)
     if "metadata" in files:

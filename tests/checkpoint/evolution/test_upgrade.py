@@ -266,7 +266,7 @@ DEVIATION = ("n double!", "avg double!", "m2 double!")
         (("sum double",), begun(*AVERAGE, groups=[0, 0]), ("sum=", "=sum", "=count"),
          "needs_migration", "it was removed"),
         # sum(x), count(*) became avg(x): rows without x were counted.
-        (("sum double", "count long!"), begun(*AVERAGE, groups=[0, 0]), (), "unknown", "only sum"),
+        (("sum double", "count long!"), begun(*AVERAGE, groups=[0, 0]), (), "unknown", "with sum,"),
         (DEVIATION, begun(*DEVIATION, "m3 double!", groups=[0, 0, 0, 0]), (), "unknown", "n, avg"),
         # Whole: kept, new, or gone.
         (AVERAGE, begun(*AVERAGE, groups=[0, 0]), (), "compatible", ""),

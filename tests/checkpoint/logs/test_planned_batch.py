@@ -36,7 +36,7 @@ def test_a_first_batch_has_the_settings_of_a_new_query_and_no_watermark() -> Non
 
 
 def test_a_plan_for_other_sources_is_refused() -> None:
-    with pytest.raises(IncompatibleError, match="has 1 sources, but positions were given for 2"):
+    with pytest.raises(IncompatibleError, match="is 1, but positions were given for 2"):
         planned_batch.first_batch(files_of("rocksdb")["offsets/0"], [AT, AT], NOW)
 
 

@@ -113,7 +113,7 @@ def test_trap_a_timer_that_the_watermark_has_passed_never_fires(lab: Lab) -> Non
     Path(timers).mkdir()
     pq.write_table(table.set_column(at, "fires_at_ms", passed), f"{timers}/rows.parquet")
 
-    with pytest.raises(SeedRowsError, match=r"1 of \d+ rows fire at or before the watermark"):
+    with pytest.raises(SeedRowsError, match=r"1 of \d+ rows are due at or before the watermark"):
         seeded(lab, "transform", cut, rows)
 
 
@@ -192,19 +192,19 @@ def test_wrong_rows_are_refused_with_counts_and_samples(lab: Lab) -> None:
         "doubled": (
             {"k": ["a", "b", "a", "a"]},
             SeedRowsError,
-            r'3 of 4 rows are not alone.*"k":"a"',
+            r'3 of 4 rows share their key with another row.*"k":"a"',
         ),
         "nulls doubled": (
             {"k": ["a", None, "b", None]},
             SeedRowsError,
-            "2 of 4 rows are not alone",
+            "2 of 4 rows share their key with",
         ),
         "text": (
             {"sum": ["1", "2", "3", "4"]},
             IncompatibleError,
             "value.sum is string instead of long",
         ),
-        "more": ({"other": [1, 2, 3, 4]}, IncompatibleError, "other is not of this state"),
+        "more": ({"other": [1, 2, 3, 4]}, IncompatibleError, "other does not belong to this state"),
         "missing": ({"max": None}, IncompatibleError, "value.max is missing"),
     }
     query = lab.query("seeded", "totals")

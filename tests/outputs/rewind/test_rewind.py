@@ -30,7 +30,7 @@ pytestmark = pytest.mark.drawn(2)
 
 OWN = "orders/totals/1"
 NEXT = "orders/totals/2"
-LEAVE = "leave the outputs as they are: --outputs none (rollback) or keep (reset)"
+LEAVE = "leave the outputs as they are: --outputs none (rollback) or --outputs keep (reset)"
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def test_a_function_gets_keys_and_values_by_name_and_gives_columns_in_any_order(
         ),
         (
             lambda _: pa.RecordBatch.from_pydict({"n": ["x", "y"], "m": [1.0, 2.0]}),
-            "returned n with another type than int64",
+            "returned n with a type other than int64",
         ),
     ],
 )

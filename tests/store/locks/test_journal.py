@@ -40,7 +40,7 @@ def test_a_begun_operation_refuses_its_query_and_no_other(place: Location) -> No
         "or undo it: savepoints operations undo op-1"
     )
     assert refused.value.details == {"query": "orders", "operation": "op-1"}
-    assert "done so far: no step" in refused.value.message
+    assert "done so far: no steps" in refused.value.message
 
 
 def test_recorded_steps_are_found_by_the_next_process(place: Location) -> None:
