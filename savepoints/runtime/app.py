@@ -159,8 +159,8 @@ class Output:
             )
         if (self.mode == "upsert") != bool(self.key):
             raise UsageError(
-                f"an output of mode {self.mode!r} cannot have the key {self.key!r}",
-                hint="pass key=(…,) for the mode upsert, and no key for the other modes",
+                f"an output in mode {self.mode} cannot have key={self.key!r}",
+                hint="pass key=(…,) with the key columns in mode upsert, and no key in other modes",
             )
         if self.mode == "upsert" and self.where is not None:
             raise UsageError(
@@ -171,8 +171,8 @@ class Output:
             )
         if lacking := [name for name in self.key if self.columns and name not in self.columns]:
             raise UsageError(
-                f"the output has the columns {', '.join(self.columns)}, but lacks "
-                f"{lacking[0]!r} of its key",
+                f"the output has the columns {', '.join(self.columns)}, but not "
+                f"{lacking[0]!r}, which is in its key",
                 hint=f"add {lacking[0]} to columns=(…,)",
             )
 
@@ -287,8 +287,8 @@ class App:
         found = self.inputs[name]
         if isinstance(found, TableInput):
             raise UsageError(
-                f"the input {name} of {self.name} is a table, but this operation works only for "
-                "queries that read only Kafka topics",
+                f"the input {name} of {self.name} is a table, but this operation works only if all "
+                "inputs of the query are Kafka topics",
                 hint="see what works for queries that read tables: docs/pipelines.md",
                 query=self.name,
                 input=name,
@@ -327,7 +327,7 @@ def load(reference: str) -> App:
     if not isinstance(found, App):
         known = [f"{module_name}:{n}" for n, v in vars(module).items() if isinstance(v, App)]
         raise UsageError(
-            f"{reference} is of the type {type(found).__name__}, not a savepoints.App"
+            f"{reference} is of type {type(found).__name__}, not savepoints.App"
             if hasattr(module, attribute)
             else f"{module_name} has no attribute {attribute}",
             hint=f"name an App of that module: {', '.join(known)}"

@@ -236,7 +236,7 @@ class _BoundedRun:
             f"batch {batch} of {self.runner.query} was started but not finished; it is "
             f"already in {', '.join(written)}, and ends at {beyond}, beyond the requested end",
             hint=f"finish the batch (savepoints run {self.runner.query} --until latest, or "
-            "--until with a file of these offsets), or roll back: savepoints rollback latest "
+            "--until FILE with these offsets), or roll back: savepoints rollback latest "
             f"--query {self.runner.query}",
             query=self.runner.query,
             batch_id=batch,

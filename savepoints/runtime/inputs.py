@@ -150,8 +150,8 @@ class Inputs:
                 f"the events of the merge {one.id}, which are in the state of {query}, are not "
                 f"in {where}",
                 hint=f"set {one.input} in [queries.{query}.archives] to the archive that has "
-                "them, or roll back to a savepoint from before the merge: savepoints list "
-                f"--query {query}",
+                "them, or choose a savepoint from before the merge to roll back to: savepoints "
+                f"list --query {query}",
                 merge=one.id,
             )
 

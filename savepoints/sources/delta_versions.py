@@ -60,7 +60,7 @@ class TableVersions:
         first = f"version {self.oldest} of {self.uri} was committed at {rfc3339(self.first)}"
         if self.oldest > 0:
             raise SourceDataGoneError(
-                f"{first}, and its log no longer says which version was the newest before "
+                f"{first}, and the table's log no longer says which version was the newest before "
                 f"{rfc3339(moment)}",
                 hint="choose a later time; to keep the log longer, raise "
                 "delta.logRetentionDuration",

@@ -56,7 +56,7 @@ def test_rows_of_entities_are_corrected_and_uncorrected(
 ) -> None:
     table = SparkTable(spark, name, on_local)
     if FEATURES[name].correct != "exact":
-        with pytest.raises(IncompatibleError, match="identity column id would be given out again"):
+        with pytest.raises(IncompatibleError, match="same values again for its identity column id"):
             correction(table)
         assert table.newest == 5
         return
@@ -107,7 +107,7 @@ def test_a_fork_is_written_and_promoted_and_taken_back(
     assert live.rows() == before
 
     if FEATURES[name].promote != "exact":
-        with pytest.raises(IncompatibleError, match="given out again"):
+        with pytest.raises(IncompatibleError, match="generate the same values again"):
             takeover(live, fork)
         assert live.newest == 5
         return

@@ -84,7 +84,7 @@ def test_a_savepoint_is_where_its_cut_was(local_store: Store) -> None:
 def test_a_savepoint_of_other_topics_is_refused(local_store: Store) -> None:
     local_store.catalog.add(savepoint(3, offsets=('{"visits":{"0":12}}',), tags=("friday",)))
 
-    with pytest.raises(UsageError, match="has offsets of visits, but the query reads orders"):
+    with pytest.raises(UsageError, match="has offsets for visits, but the query reads orders"):
         resolve(local_store, "friday")
 
 

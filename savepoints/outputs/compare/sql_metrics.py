@@ -68,8 +68,8 @@ def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) ->
     except PySparkException as error:
         raise UsageError(
             f"the metric {name} cannot be computed: {str(error).strip().partition(chr(10))[0]}",
-            hint=f"correct the SQL; it can query {', '.join(outputs) or 'the outputs by name'}. "
-            f"It was: {sql}",
+            hint=f"correct the SQL, which can query {', '.join(outputs) or 'the outputs by name'}; "
+            f"it was: {sql}",
             metric=name,
         ) from None
     values = [tuple(row) for row in rows]

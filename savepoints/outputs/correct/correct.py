@@ -32,6 +32,7 @@ from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.spark.session import session_like
+from savepoints.texts import count_text
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -261,8 +262,8 @@ def refuse_changed(correction: Correction) -> None:
     ]
     if own:
         raise NotAlignedError(
-            f"{live.output.uri} has been written to during the merge: version {live.newest} "
-            f"was the newest, now it is {own[-1].version} ({own[-1].operation})",
+            f"{live.output.uri} was written to during the merge: version {live.newest} "
+            f"was the newest, and now version {own[-1].version} ({own[-1].operation}) is",
             hint="pause the query while its outputs are corrected, and run the merge again",
             uri=live.output.uri,
             versions=[one.version for one in own],
@@ -274,7 +275,7 @@ def require_entity(table: DeltaTable, uri: str, entity: str) -> None:
     names = [field.name for field in table.schema().fields]
     if entity.casefold() not in {name.casefold() for name in names}:
         raise IncompatibleError(
-            f"{uri} has no column {entity!r}, so it is unknown to which entity a row belongs",
+            f"{uri} has no column {entity!r}, so it is unknown which entity a row belongs to",
             hint="name the column in Output(…, entity_key=…) of the application (the table "
             f"has {', '.join(names)}), or replace all rows: savepoints merge QUERY --policy "
             "replay-all",
@@ -304,7 +305,8 @@ def require_base(base: OutputVersion, uri: str) -> None:
     table = batch_version.open_table(uri)
     if base.table_id != batch_version.table_id(table):
         raise _gone(
-            base, (f"the table there now is a different one: {batch_version.table_id(table)}")
+            base,
+            f"the table there now is a different one, with the id {batch_version.table_id(table)}",
         )
     try:
         then = batch_version.open_table(base.uri, base.version)
@@ -312,13 +314,13 @@ def require_base(base: OutputVersion, uri: str) -> None:
     except NotAlignedError as error:
         raise _gone(base, error.message) from None
     if lost:
-        raise _gone(base, f"{len(lost)} of its files are missing, for example {lost[0]}")
+        raise _gone(base, f"it lacks {count_text(len(lost), 'file')}, for example {lost[0]}")
     known = {field.name: str(field.type) for field in then.schema().fields}
     now = {field.name: str(field.type) for field in table.schema().fields}
     if changed := [name for name, kind in known.items() if now.get(name) != kind]:
         raise IncompatibleError(
-            f"the column {changed[0]} of {uri} has changed since version {base.version}, from "
-            "which rows have to be taken",
+            f"the column {changed[0]} of {uri} has changed since version {base.version}, but "
+            "rows have to be taken from that version",
             hint=REBUILD_OUTPUT,
             uri=uri,
             version=base.version,

@@ -100,9 +100,9 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
     refuse_lacking(uri, table.columns, rows.drop(REPLAY_BATCH).schema)
     if more := sorted(wanted - there.keys()):
         raise IncompatibleError(
-            f"{uri} has the column {', '.join(more)}, which the program does not write, so its "
-            "value in corrected rows would be unknown",
-            hint="drop the column, or let the program write it",
+            f"{uri} has columns that the program does not write: {', '.join(more)}; their values "
+            "in corrected rows would be unknown",
+            hint="drop these columns from the table, or let the program write them",
             uri=uri,
             columns=more,
         )

@@ -13,6 +13,7 @@ from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark.columns import quoted
 from savepoints.spark.session import session_like
+from savepoints.texts import count_text
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class EntityRows:
         rows, uri = self.written(replayed), self.live.output.uri
         if nobody := rows.where(F.col(quoted(self.entity)).isNull()).count():
             raise IncompatibleError(
-                f"the replay wrote {nobody} rows to {uri} without {self.entity}, so it is "
-                "unknown to which entity they belong",
+                f"the replay wrote {count_text(nobody, 'row')} without {self.entity} to {uri}, so "
+                "it is unknown which entity to correct",
                 hint=REBUILD_OUTPUT,
                 uri=uri,
                 column=self.entity,

@@ -97,11 +97,11 @@ def refuse_lacking(uri: str, there: Iterable[str], written: StructType) -> None:
         names = [field.name for field in lacking]
         columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in lacking)
         raise IncompatibleError(
-            f"{uri} has no column {', '.join(names)}, which the program writes, so its values "
-            "would be dropped",
-            hint=f"add it with Spark SQL: ALTER TABLE delta.`{Uri.parse(uri).for_spark}` ADD "
+            f"{uri} lacks columns that the program writes: {', '.join(names)}; their values would "
+            "be dropped",
+            hint=f"add them with Spark SQL: ALTER TABLE delta.`{Uri.parse(uri).for_spark}` ADD "
             f"COLUMNS ({columns}); or "
-            "leave it out in the program",
+            "remove them from what the program writes",
             uri=uri,
             columns=names,
         )
@@ -272,12 +272,12 @@ def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
     if foreign is None and oldest == 0:
         return _Found(0, None)
     known = sorted(log.transactions(uri, newest).items())
-    listed = ", ".join(f"{app} (at {at})" for app, at in known) or "no transaction ids"
-    example = f", for example version {foreign.version} ({foreign.operation})" if foreign else ""
+    listed = ", ".join(f"{app} (at {at})" for app, at in known) or "none"
+    example = f", for example in version {foreign.version} ({foreign.operation})" if foreign else ""
     raise NotAlignedError(
         f"rows were written to {uri} without a transaction id of "
         f"{' or '.join(app_ids)}{example}, so it is unknown which batch they belong to; the "
-        f"table has {listed}",
+        f"transaction ids of the table: {listed}",
         hint="set the id under which the query writes in [queries.NAME.app_ids]; or write "
         "with the options txnAppId and txnVersion; or leave this table out",
         uri=uri,

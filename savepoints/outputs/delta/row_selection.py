@@ -64,7 +64,7 @@ class RowSelection:
         if beside:
             raise UsageError(
                 f"where={self.where!r} of the output {output!r} depends on {beside}, so a "
-                "batch that runs again could write other rows",
+                "batch that runs again could write different rows",
                 hint="let build compute a column from the events, and use that column in where",
                 output=output,
             )

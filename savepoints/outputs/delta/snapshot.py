@@ -154,8 +154,8 @@ def _reconciled(uri: str, version: int, actions: Iterable[Action]) -> Snapshot:
                 whole[kind] = value
     if len(whole) < 2:  # noqa: PLR2004  (protocol and metadata)
         raise NotAlignedError(
-            f"the log of {uri} is damaged: it has no protocol or no metadata up to version "
-            f"{version}",
+            f"the log of {uri} is damaged: it lacks the protocol or the metadata that version "
+            f"{version} needs",
             hint="read the table with Spark to find out why",
             uri=uri,
             version=version,

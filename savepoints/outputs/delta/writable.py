@@ -60,7 +60,7 @@ def refused(uri: str, features: list[str], why: str = "") -> IncompatibleError:
         f"{uri} uses table features that only Spark can write, so it cannot be rewound here: "
         f"{', '.join(features)}" + (f" ({why})" if why else ""),
         # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
-        hint="leave the table as it is: savepoints rollback --outputs none; for savepoints reset, "
+        hint="leave the table as it is: savepoints rollback SAVEPOINT --outputs none; for a reset, "
         "remove it from [queries.NAME.outputs] until the query is reset",
         uri=uri,
         features=features,
@@ -99,8 +99,8 @@ def refuse_identity(table: DeltaTable, uri: str) -> None:
     ]
     if columns:
         raise IncompatibleError(
-            f"rows of {uri} cannot be replaced: the values of its identity column "
-            f"{', '.join(columns)} would be given out again later",
+            f"rows of {uri} cannot be replaced, because Delta could later generate the same "
+            f"values again for its identity column {', '.join(columns)}",
             hint=f"drop the identity column, or {REBUILD_OUTPUT}; for a fork: savepoints "
             "promote FORK --outputs point",
             uri=uri,

@@ -129,7 +129,7 @@ def plan(
         raise NotAlignedError(
             f"{output.uri} was deleted and recreated since the savepoint: the table has the id "
             f"{batch_version.table_id(table)}, not {output.table_id}",
-            hint="fork from a savepoint that was taken afterwards: savepoints list",
+            hint="choose a savepoint that was taken afterwards: savepoints list",
             uri=output.uri,
         )
     there = snapshot.read(output.uri, output.version)
@@ -279,7 +279,7 @@ def _require_files(there: Snapshot, output: OutputVersion) -> None:
             f"version {output.version} of {output.uri} is missing "
             f"{count_text(len(lost), 'file')}, deleted by VACUUM or by hand, for example "
             f"{lost[0]}",
-            hint="fork from a newer savepoint: savepoints list",
+            hint="choose a newer savepoint to fork from: savepoints list",
             uri=output.uri,
             files=lost,
         )
@@ -350,7 +350,7 @@ def _copy(files: Mapping[str, FileAt], target: Location, output: OutputVersion) 
         raise NotAlignedError(
             f"version {output.version} of {output.uri} is missing {gone}, which was deleted by "
             "VACUUM or by hand",
-            hint="fork from a newer savepoint: savepoints list",
+            hint="choose a newer savepoint to fork from: savepoints list",
             uri=output.uri,
         ) from None
 

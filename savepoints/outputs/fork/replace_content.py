@@ -71,7 +71,7 @@ def plan(
         why = (
             "which also has other writers"
             if own_rows is not None
-            else "whose columns only Spark could restore, and not exactly"
+            else "whose columns can only be restored by Spark, and not exactly"
         )
         raise IncompatibleError(
             f"{source.uri} has different columns from {uri}, {why}",

@@ -50,7 +50,7 @@ def reader_notes(rewind: Rewind) -> list[str]:
     if output.kind == "files" or not (rewind.empty or output.version < rewind.newest):
         return []
     what = "the rewind removes rows, so a streaming reader of the table fails unless it sets"
-    twice = "skipChangeCommits; with that, it reads the rows of batches that run again twice"
+    twice = "skipChangeCommits; with that option, it reads the rows of rerun batches twice"
     return [f"{output.uri}: {what} {twice}"]
 
 
@@ -171,7 +171,7 @@ def _protocol(table: DeltaTable) -> tuple[object, ...]:
 def _unknown_writers(rewind: Rewind) -> list[str]:
     uri, where = rewind.output.uri, rewind.own_rows
     if where is not None:
-        return [f"{uri}: removes exactly the rows where {where}, whoever wrote them"]
+        return [f"{uri}: exactly the rows where {where} are removed, whoever wrote them"]
     *_, oldest = log.commits(uri, rewind.newest)
     if oldest.version == 0:
         return []

@@ -260,9 +260,9 @@ def _refuse_others(rewind: Rewind, since: int) -> None:
     elif foreign := batch_version.foreign_commits(output.uri, since, rewind.owner, ours):
         first = foreign[-1]
         raise NotAlignedError(
-            f"{output.uri} also contains rows from other writers, which would be lost: "
-            f"{count_text(len(foreign), 'commit')} since version {since}, the first in version "
-            f"{first.version} ({first.operation})",
+            f"other writers made {count_text(len(foreign), 'commit')} to {output.uri} after "
+            f"version {since} (first: version {first.version}, {first.operation}), and their rows "
+            "would be lost",
             hint=f"select the query's own rows in [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=output.uri,
             versions=[one.version for one in foreign],
@@ -275,7 +275,8 @@ def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
         return
     who = f"version {foreign[0].version} ({foreign[0].operation})" if foreign else others[0]
     raise NotAlignedError(
-        f"{uri} also contains rows from other writers, which would be lost, for example of {who}",
+        f"{uri} also contains rows from other writers, for example from {who}, and they would be "
+        "lost",
         hint="select the query's own rows in [queries.NAME.own_rows], or keep the outputs: "
         "--outputs keep",
         uri=uri,

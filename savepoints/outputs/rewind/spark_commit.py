@@ -46,10 +46,11 @@ def require_possible(
     if changed := version_difference.beyond_files(now, then):
         raise IncompatibleError(
             f"{uri} cannot be rewound to version {version}: only Spark can write its table "
-            f"features ({', '.join(features)}), and more than its rows has changed since then: "
+            f"features ({', '.join(features)}), and not only its rows have changed "
+            "since then, but also: "
             f"{', '.join(changed)}",
             hint="choose a savepoint from after that change, or leave the outputs as they "
-            "are: rollback --outputs none",
+            "are: savepoints rollback SAVEPOINT --outputs none",
             uri=uri,
             features=features,
             changed=changed,

@@ -29,6 +29,7 @@ from savepoints.sources.archive.table import File
 from savepoints.sources.events import entity_filter as entity
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.events import EVENT
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -271,8 +272,8 @@ def _refuse_doubles(places: Iterable[tuple[str, int]], doubled: int) -> None:
     if doubled:
         listed = ", ".join(f"{topic} partition {part}" for topic, part in sorted(places))
         raise IncompatibleError(
-            f"decode returned several events for one record: {doubled} events have the same "
-            f"topic, partition and offset as another one, in {listed}",
+            "decode returned several events for one record, with the same topic, partition and "
+            f"offset: {count_text(doubled, 'event')} too many in {listed}",
             hint="let decode return at most one event per record; it may hold an array, which "
             "build can explode",
         )

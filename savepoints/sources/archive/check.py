@@ -20,6 +20,7 @@ from savepoints.sources.events.entity_filter import any_of
 from savepoints.sources.events.events import POSITION
 from savepoints.sources.kafka import read_range, topics
 from savepoints.sources.kafka.topics import Topic
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -189,15 +190,25 @@ def _problems(
             found.append(f"{where}: the archive extends to {one.end}, Kafka only to {has.end}")
         if counted.get((one.topic, one.partition), 0) != one.rows:
             arrived = counted.get((one.topic, one.partition), 0)
-            found.append(f"{where}: {arrived} records arrived, but {one.rows} are stored")
+            found.append(
+                f"{where}: {count_text(arrived, 'record')} arrived, but the archive has {one.rows}"
+            )
         if one.missing:
-            found.append(f"{where}: {one.missing} records from Kafka are missing")
+            found.append(
+                f"{where}: the archive lacks {count_text(one.missing, 'record')} from Kafka"
+            )
         if one.extra and not _compacts(looked, one.topic):
-            found.append(f"{where}: {one.extra} records are not in Kafka")
+            found.append(
+                f"{where}: the archive has {count_text(one.extra, 'record')} that Kafka does not "
+                "have"
+            )
         if one.different:
-            found.append(f"{where}: {one.different} records differ from Kafka's")
+            found.append(
+                f"{where}: the archive has {count_text(one.different, 'record')} with content that "
+                "differs from Kafka's"
+            )
         if one.doubled:
-            found.append(f"{where}: {one.doubled} records are stored more than once")
+            found.append(f"{where}: the archive has {count_text(one.doubled, 'duplicate record')}")
     return found
 
 
@@ -207,12 +218,15 @@ def _notes(partitions: list[PartitionCheck], looked: dict[str, Topic]) -> tuple[
         where = f"{one.topic} partition {one.partition}"
         if one.without_record:
             found.append(
-                f"{where}: {one.without_record} offsets before {one.compared_from} have no "
-                "record, and Kafka can no longer tell whether they had one; transactions and "
-                "compaction leave such offsets"
+                f"{where}: the archive has no record for "
+                f"{count_text(one.without_record, 'offset')} before {one.compared_from}, "
+                "and Kafka can no longer tell whether there was one; transactions "
+                "and compaction leave such offsets"
             )
         if one.extra and _compacts(looked, one.topic):
-            found.append(f"{where}: {one.extra} records were removed by Kafka's compaction since")
+            found.append(
+                f"{where}: Kafka's compaction has since removed {count_text(one.extra, 'record')}"
+            )
         if one.begin:
             found.append(f"{where}: records before offset {one.begin} were never archived")
     return tuple(found)

@@ -251,8 +251,8 @@ def of_batch(
         (topic, part) for topic, parts in end.items() for part in parts
     }:
         raise NotAlignedError(
-            f"decode returned records of {sorted(strangers)}, which the batch up to "
-            f"{kafka_position(end)} does not have",
+            f"decode returned records from partitions that are not in the batch up to "
+            f"{kafka_position(end)}: {sorted(strangers)}",
             hint="let decode keep Kafka's columns topic, partition and offset as they are",
         )
     rows = []

@@ -25,7 +25,7 @@ _LARGEST_OFFSET = 2**63 - 1
 _LARGEST_PARTITION = 2**31 - 1
 
 _JSON_HINT = 'write the offsets as Spark does: {"topic": {"0": 12, "1": 7}}'
-_CSV_HINT = "each line is topic,partition,offset, without a header, as --export writes it"
+_CSV_HINT = "write topic,partition,offset on each line, without a header, as --export does"
 _NAMED_OFFSETS = {-1: "latest", -2: "earliest"}
 
 
@@ -181,7 +181,7 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
         raise SourceDataGoneError(
             "Kafka does not have the records that the query would read next: "
             f"{_listed(gone + wrong)}",
-            hint="roll back to a newer savepoint: savepoints list --check-sources",
+            hint="choose a newer savepoint to roll back to: savepoints list --check-sources",
             partitions=gone + wrong,
         )
     if wrong:
@@ -258,7 +258,7 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         offset = int(offset_text) if _NUMBER.fullmatch(offset_text) else offset_text
         found.setdefault(topic, {})[part] = _offset(offset, where, _CSV_HINT)
     if not found:
-        of = f" of group {group!r}" if group is not None and width == 4 else ""  # noqa: PLR2004
+        of = f" for the group {group!r}" if group is not None and width == 4 else ""  # noqa: PLR2004
         raise UsageError(f"the offsets file contains no offsets{of}", hint=_CSV_HINT)
     return found
 

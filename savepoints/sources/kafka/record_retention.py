@@ -177,7 +177,7 @@ def _by_time(
     if offset == found.end:
         return RecordRetention(
             _later(now, retention_ms / 1000),
-            f"no record is waiting there yet; one that arrives now would be kept for {keeps}",
+            f"no record is waiting there yet; one that arrives now would be subject to {keeps}",
         )
     arrived = read[0].timestamp if read else None
     if arrived is None:

@@ -108,7 +108,7 @@ def resolve(
         if not 0 <= to <= found.end:
             problems.append(f"offset {to} of {_named(found)} is out of range: {_has(found)}")
         elif to < found.earliest or (_begins(target, why) and 0 < found.earliest == to):
-            wanted = f"from offset {to} on" if to < found.earliest else "from the target on"
+            wanted = f"starting at offset {to}" if to < found.earliest else "starting at the target"
             gone.append(f"{_named(found)} {wanted}: {_has(found)}")
         start = max(to, found.earliest)
         moves.append(
@@ -125,7 +125,8 @@ def resolve(
         )
     if problems:
         raise UsageError(
-            f"the target does not fit what Kafka has, and nothing was reset: {'; '.join(problems)}",
+            "the target does not match what Kafka has, so nothing was reset: "
+            f"{'; '.join(problems)}",
             hint="give offsets within the available range for every partition that Kafka has",
             problems=problems,
         )
@@ -183,7 +184,7 @@ def _unknown(
         missing = sorted((chosen or frozenset()) - set(ranges[topic]))
         problems += [f"topic {topic} has no partition {one}" for one in missing]
     named = {"the file": target.offsets or {}} if target.kind == "file" else {}
-    for who, offsets in {"the query": current, **named}.items():
+    for who, offsets in {"the query's position": current, **named}.items():
         problems += [
             f"{who} names {topic} partition {partition}, which Kafka does not have"
             for topic, parts in offsets.items()

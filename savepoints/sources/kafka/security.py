@@ -110,8 +110,9 @@ def _translate_keystore(options: dict[str, str]) -> None:
         raise _refused(
             "ssl.keystore.location",
             f"is a {kind} keystore, which only Java can read",
-            f"convert the keystore: keytool -importkeystore -srckeystore {location} -destkeystore "
-            "client.p12 -deststoretype PKCS12",
+            "convert the keystore, and set ssl.keystore.location to the new file and "
+            f"ssl.keystore.type to PKCS12: keytool -importkeystore -srckeystore {location} "
+            "-destkeystore client.p12 -deststoretype PKCS12",
         )
 
 

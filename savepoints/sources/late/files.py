@@ -77,7 +77,7 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
         raise IncompatibleError(
             f"{batch} has no column {', '.join(lacking)}, only {', '.join(rows.columns)}",
             hint="write all columns of a decoded event, or Kafka records with at least a "
-            "column value",
+            "column named value",
             batch=batch,
             columns=lacking,
         )

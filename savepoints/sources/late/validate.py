@@ -14,6 +14,7 @@ from savepoints.moments import rfc3339
 from savepoints.sources.events.events import Decoding
 from savepoints.sources.late.files import OP, UNREADABLE, Stored
 from savepoints.spark import columns
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -145,10 +146,11 @@ def _first(reasons: Sequence[tuple[Column, str]]) -> Column:
 def refused(batch: str, rejected: Sequence[Rejected]) -> LateBatchError:
     """Return the error for a batch with bad rows."""
     rows = sum(one.rows for one in rejected)
-    counted = ", ".join(f"{one.rows} {one.reason}" for one in rejected)
+    counted = ", ".join(f"{one.reason} ({one.rows})" for one in rejected)
     example = json.dumps(rejected[0].samples[0], ensure_ascii=False)[:300]
     return LateBatchError(
-        f"{batch} has {rows} rows that cannot be merged ({counted}), for example {example}",
+        f"{batch} has {count_text(rows, 'row')} that cannot be merged: {counted}; for example "
+        f"{example}",
         hint="correct the batch, or write these rows elsewhere and merge the rest: "
         "--quarantine URI",
         batch=batch,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import IncompatibleError
 from savepoints.sources.events.events import Decoding
 from savepoints.spark.columns import JSON_OPTIONS
+from savepoints.texts import count_text
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def require_entities(rows: DataFrame) -> None:
     """
     if nobody := rows.where(f"{ENTITY} IS NULL").count():
         raise IncompatibleError(
-            f"{nobody} of the changed rows have no value in entity_key, so it is unknown to "
-            "which entity they belong",
+            f"the table has {count_text(nobody, 'changed row')} without a value in entity_key, so "
+            "it is unknown which entity to replay",
             hint="correct entity_key of the input, or drop such rows in decode",
         )
 

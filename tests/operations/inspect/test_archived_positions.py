@@ -92,7 +92,9 @@ def test_a_reset_goes_to_the_first_record_of_the_archive(query: Query) -> None:
             query.settings.model_copy(update={"queries": {QUERY: without}})
         ),
     )
-    with pytest.raises(SourceDataGoneError, match="partition 0 from the target on: available 5"):
+    with pytest.raises(
+        SourceDataGoneError, match="partition 0 starting at the target: available 5"
+    ):
         bare.plan(Target("earliest"))
 
 

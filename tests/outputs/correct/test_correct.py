@@ -310,7 +310,7 @@ def test_what_others_write_after_the_plan_is_kept(spark: SparkSession, tmp_path:
     bases = make(stopped, batch(("a", 1, 1, None)))
     doing = planned(stopped, bases[0])
     append(str(stopped), batch(("a", 3, 1, None)).to_pydict(), LIVE, 1)
-    with pytest.raises(NotAlignedError, match="has been written to during the merge: version"):
+    with pytest.raises(NotAlignedError, match="was written to during the merge: version"):
         corrected(spark, doing, {"a": bases[0].version}, [("a", 2, 1, None, 0)])
 
     assert [len(content(one)) for one in (uri, stopped)] == [2, 2]

@@ -292,7 +292,7 @@ def test_the_lines_of_one_group_are_taken_from_a_file_of_several() -> None:
     assert parse_group_csv(text, "b") == {"t": {0: 6}}
     with pytest.raises(UsageError, match="line 1 names the consumer group 'a'"):
         parse_group_csv(text)
-    with pytest.raises(UsageError, match="no offsets of group 'c'"):
+    with pytest.raises(UsageError, match="no offsets for the group 'c'"):
         parse_group_csv(text, "c")
 
 

@@ -106,7 +106,9 @@ def test_a_new_partition_begins_where_spark_would_begin_it() -> None:
 
 def test_earliest_is_not_the_first_record_when_that_is_gone() -> None:
     kafka = has((0, 100), (30, 90))
-    with pytest.raises(SourceDataGoneError, match="partition 1 from the target on: available 30"):
+    with pytest.raises(
+        SourceDataGoneError, match="partition 1 starting at the target: available 30"
+    ):
         resolve(Target("earliest"), CURRENT, kafka)
     moves = resolve(Target("earliest"), CURRENT, kafka, allow_data_loss=True)
     assert offsets(moves) == {0: 0, 1: 30}
@@ -114,7 +116,9 @@ def test_earliest_is_not_the_first_record_when_that_is_gone() -> None:
 
 def test_a_target_before_what_kafka_has_is_refused_or_begins_there_when_allowed() -> None:
     kafka = has((50, 100), (0, 90))
-    with pytest.raises(SourceDataGoneError, match="partition 0 from offset 33 on: available 50"):
+    with pytest.raises(
+        SourceDataGoneError, match="partition 0 starting at offset 33: available 50"
+    ):
         resolve(Target("offset", 33), {"orders": {0: 60, 1: 70}}, kafka)
     moves = resolve(Target("offset", 33), {"orders": {0: 60, 1: 70}}, kafka, allow_data_loss=True)
     assert offsets(moves) == {0: 50, 1: 33}

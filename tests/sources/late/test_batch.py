@@ -260,7 +260,9 @@ def test_bad_rows_refuse_the_whole_batch_or_are_set_aside(
     (tmp_path / "batch.json").write_text("\n".join(lines))
     batch, aside = str(tmp_path / "batch.json"), tmp_path / "aside"
 
-    with pytest.raises(LateBatchError, match=r"has 9 rows that cannot be merged \(2 ") as refused:
+    with pytest.raises(
+        LateBatchError, match=r"has 9 rows that cannot be merged: .*\(2\)"
+    ) as refused:
         taken(spark, batch, tmp_path, clock=NOON)
     assert not aside.exists()
     found = taken(spark, batch, tmp_path, clock=NOON, quarantine=Location.of(str(aside)))
@@ -293,7 +295,7 @@ def test_values_that_decode_leaves_out_and_those_on_which_it_fails(
     values = [as_text(order(1)).encode(), b"garbage"]
     parquet.write_table(pa.table({"value": values}), tmp_path / "raw.parquet")
 
-    with pytest.raises(LateBatchError, match="1 dropped by decode"):
+    with pytest.raises(LateBatchError, match=r"dropped by decode \(1\)"):
         taken(spark, str(tmp_path / "raw.parquet"), tmp_path)
 
     def failing(records: DataFrame) -> DataFrame:

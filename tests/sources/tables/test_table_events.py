@@ -65,8 +65,6 @@ def test_trap_rows_that_belong_to_nobody_are_refused(rows: DataFrame) -> None:
         lambda found: found.selectExpr("*", "nullif(n, 4) AS who"), "who", "at", ("n",)
     )
     found = events.events(rows, COLUMNS, nobody)
-    with pytest.raises(
-        IncompatibleError, match="1 of the changed rows have no value in entity_key"
-    ):
+    with pytest.raises(IncompatibleError, match="1 changed row without a value in entity_key"):
         events.require_entities(found)
     events.require_entities(found.where("n < 4"))
