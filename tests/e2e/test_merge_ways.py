@@ -116,7 +116,7 @@ def test_trap_what_the_query_dropped_as_late_stays_dropped(begun: LateDesk) -> N
     assert prepared.plan.way == "faithful"
     assert prepared.plan.expected is None
     assert prepared.plan.against_short == (
-        "the live query may have dropped 1 of the events as late",
+        "1 other event came behind the watermark, so the live query may have dropped them",
     )
 
     done = desk.merge(prepared)

@@ -113,10 +113,6 @@ def grade(output: Terminal, grade: Grade, text: str) -> None:
 def _show(output: Terminal, report: Report) -> None:
     for finding in report.findings:
         grade(output, finding.grade, f"{finding.what} {finding.problem}")
-    for one in report.outputs:
-        if one.until is not None:
-            until = moment_text(one.until)
-            output.line(f"output {one.output}: version {one.version} can be read until {until}")
     grade(
         output,
         report.grade,
@@ -126,6 +122,10 @@ def _show(output: Terminal, report: Report) -> None:
         + ("rows not counted" if report.rows is None else count_text(report.rows, "row"))
         + f", {report.seconds:.1f} s",
     )
+    for one in report.outputs:
+        if one.until is not None:
+            until = moment_text(one.until)
+            output.line(f"  output {one.output}: version {one.version} can be read until {until}")
 
 
 def _show_all(output: Terminal, found: Reports) -> None:

@@ -42,7 +42,8 @@ from savepoints.sources.late import affected_entities
 from savepoints.store import bindings, scratch
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.tables.merge_ledger import Merge
+from savepoints.store.tables.merge_ledger import DROPPED, Merge
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +149,9 @@ def _settle(
         store,
         plan.query,
         kind="merge",
-        description=f"with {plan.facts.rows} late events of {plan.facts.batch}",
+        description=f"with {count_text(plan.facts.rows, 'late event')} from {plan.facts.batch}"
+        if plan.facts.batch != DROPPED
+        else f"with {count_text(plan.facts.rows, 'event')} that had been dropped as late",
         savepoint_id=plan.first_id,
         paused=plan.paused,
     )

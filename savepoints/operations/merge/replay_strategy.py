@@ -78,7 +78,10 @@ def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) ->
         if one.properties.get("timeMode") == _PROCESSING_TIME:
             found.append(f"{what} depends on the processing time of each batch")
     if dropped:
-        found.append(f"the live query may have dropped {dropped} of the events as late")
+        found.append(
+            f"{count_text(dropped, 'other event')} came behind the watermark, so the live query "
+            "may have dropped them"
+        )
     return tuple(found)
 
 

@@ -116,7 +116,9 @@ class _Subject:
             if written is not None and written > begun:
                 raise NotAlignedError(
                     f"{uri} already has the batches of {self.name} up to {written}, but "
-                    f"{self.checkpoint} has only begun batch {begun}: another driver has run the "
+                    f"{self.checkpoint} has "
+                    f"{'begun none' if begun < 0 else f'only begun batch {begun}'}: another driver "
+                    "has run the "
                     "query from an old checkpoint, and Delta silently drops every batch that this "
                     f"driver writes, up to batch {written}",
                     hint="make sure that the other driver has stopped, then " + self._way_back(),

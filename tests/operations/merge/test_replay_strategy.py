@@ -26,4 +26,6 @@ def test_reasons_name_the_operator() -> None:
     assert second.startswith(
         "operator 1 (transformWithStateInPySparkExec) depends on the processing"
     )
-    assert third == "the live query may have dropped 7 of the events as late"
+    assert (
+        third == "7 other events came behind the watermark, so the live query may have dropped them"
+    )
