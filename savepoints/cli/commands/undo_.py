@@ -56,7 +56,9 @@ def command(
         take_back(call, begun.id, consent=consent)
         return
     last = last_operation.require(call.store, query)
-    call.output.progress(f"undoing the {last.verb} {last.id}, which began at {last.begun_at}")
+    call.output.progress(
+        f"the last operation is the {last.verb} {last.id}, begun at {last.begun_at}"
+    )
     together = unfinished.undo_together_plan(call.store, last, stopped=stopped)
     if together is not None:
         if to is not None or outputs != "rewind":

@@ -61,14 +61,19 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
         if value is not None and value != getattr(plan, name)
     ]
     if other:
-        raise UsageError(
-            f"the {plan.verb} {plan.operation_id} was interrupted; it was started with "
-            f"{', '.join(other)} and can be finished only with the same options",
-            hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
-            f"savepoints operations undo {plan.operation_id}",
-            operation=plan.operation_id,
-        )
+        raise begun_otherwise(plan, f"with {', '.join(other)}")
     return plan
+
+
+def begun_otherwise(plan: JournalledPlan, how: str) -> UsageError:
+    """Return the refusal of an interrupted operation that is not what was asked for now."""
+    return UsageError(
+        f"the {plan.verb} {plan.operation_id} was interrupted; it was started {how} and can be "
+        "finished only with the same options",
+        hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
+        f"savepoints operations undo {plan.operation_id}",
+        operation=plan.operation_id,
+    )
 
 
 def begin_or_resume(

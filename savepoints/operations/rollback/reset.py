@@ -162,7 +162,9 @@ def plan(
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
     lease.refuse_held(store.root, query)
     if (known := journalled.begun(ResetPlan, store, query, VERB, command)) is not None:
-        return journalled.same_as_begun(known, {"asked": asked})
+        if known.asked != asked:
+            raise journalled.begun_otherwise(known, "with another target or other options")
+        return known
     context = QueryContext.open(store, query)
     now = _present(context)
     assumed = activity.refuse_active(context, stopped=stopped)

@@ -28,7 +28,7 @@ def test_a_rollback_is_undone_once(call: Call, rolled_back: Store) -> None:
     to = str(rolled_back.root) + "-checkpoint-"
 
     planned = call("undo", "totals", "--dry-run", "--to", f"{to}3", *at)
-    assert (planned.code, "undoing the rollback op-" in planned.err) == (0, True)
+    assert (planned.code, "the last operation is the rollback op-" in planned.err) == (0, True)
     assert rolled_back.generations.current("totals").generation == 2
 
     done = call("undo", "totals", "--to", f"{to}3", "--yes", "-o", "json", *at)

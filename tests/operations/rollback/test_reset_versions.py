@@ -73,6 +73,6 @@ def test_a_table_that_nobody_named_is_asked_for(uri: str) -> None:
     now = table_position.after("another", READ)
     bound = QuerySettings(app="m:a", checkpoints="c", tables={"events": uri})
 
-    with pytest.raises(UsageError, match="its id is another") as refused:
+    with pytest.raises(UsageError, match="the Delta table with the id another") as refused:
         reset_versions.resolve(Target("latest"), [now], bound, query="q", allow_data_loss=False)
     assert "[queries.q.tables]" in refused.value.hint
