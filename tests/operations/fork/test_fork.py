@@ -30,6 +30,7 @@ from savepoints.operations.fork.fork import Forked
 from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.inspect import lineage
 from savepoints.operations.maintain import removal
+from savepoints.operations.migrate.migrate import MigrationOptions
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create, restore
 from savepoints.outputs.delta import log as delta_log
@@ -405,6 +406,18 @@ def test_another_program_is_said_and_one_with_more_outputs_wants_tables(origin: 
         origin.plan(outputs={"nothing": "/x"})
     with pytest.raises(UsageError, match="cannot be imported"):
         origin.plan(app="no.such:app")
+
+
+def test_a_migration_cannot_copy_files_and_is_part_of_the_command(origin: Origin) -> None:
+    asked = MigrationOptions(("max=most", "n="), {"count": "0"}, allow_dropped_state=True)
+
+    with pytest.raises(UsageError, match="--format native copies files"):
+        origin.plan(form="native", migration=asked)
+    assert not origin.store.generations.all("variant")
+    assert ForkOptions(migration=asked).words() == [
+        "--migrate", "--map", "max=most", "--map", "n=", "--default", "count=0",
+        "--allow-dropped-state",
+    ]  # fmt: skip
 
 
 def test_retention_keeps_what_a_fork_that_has_not_run_begins_from(origin: Origin) -> None:
