@@ -208,17 +208,10 @@ def plan_one(
         restore_checks.refuse_broken(saved)
     query_id = str(uuid.uuid4())
     checkpoint = str(checkpoint_of(bound.settings.checkpoints, name, FIRST))
-    if options.migration is None:
-        restoring: RestorePlan = restore.plan(
-            store, saved.id, checkpoint,
-            form=options.form, query_id=query_id, owner=operation_id, asked=False,
-        )  # fmt: skip
-    else:
-        _refuse_native(options)
-        restoring = plan_migration(
-            store, saved.id, checkpoint, bound.settings.app, options.migration,
-            query_id=query_id, operation_id=operation_id, progress=progress,
-        )  # fmt: skip
+    restoring = _restoring(
+        store, saved.id, checkpoint, bound.settings.app, options,
+        query_id=query_id, operation_id=operation_id, progress=progress,
+    )  # fmt: skip
     wanted = restoring.compared.program.outputs if isinstance(restoring, PreparedMigration) else {}
     outputs = _isolations(saved, name, bound, options.way, complete, wanted)
     planned = ForkPlan(
@@ -244,6 +237,34 @@ def plan_one(
     return planned
 
 
+def _restoring(
+    store: Store,
+    savepoint_id: str,
+    checkpoint: str,
+    app: str,
+    options: ForkOptions,
+    *,
+    query_id: str,
+    operation_id: str,
+    progress: Progress,
+) -> RestorePlan:
+    """Plan the checkpoint of a fork, with the state as it was saved or converted."""
+    if options.migration is None:
+        return restore.plan(
+            store, savepoint_id, checkpoint,
+            form=options.form, query_id=query_id, owner=operation_id, asked=False,
+        )  # fmt: skip
+    if options.form == "native":
+        raise UsageError(
+            "--migrate converts rows, but --format native copies files without reading them",
+            hint="omit --format native",
+        )
+    return plan_migration(
+        store, savepoint_id, checkpoint, app, options.migration,
+        query_id=query_id, operation_id=operation_id, progress=progress,
+    )  # fmt: skip
+
+
 def plan_migration(
     store: Store,
     savepoint_id: str,
@@ -267,14 +288,6 @@ def plan_migration(
         even_broken=True,  # The fork has refused it, or was asked not to.
         progress=progress,
     )  # fmt: skip
-
-
-def _refuse_native(options: ForkOptions) -> None:
-    if options.form == "native":
-        raise UsageError(
-            "--migrate converts rows, but --format native copies files without reading them",
-            hint="omit --format native",
-        )
 
 
 def _source_notes(saved: Savepoint, bound: Bound, settings: Settings) -> list[str]:
