@@ -20,6 +20,8 @@ from savepoints.ui.facts import SourceFacts, StoreFacts
 
 Level = Literal["good", "plain", "unknown", "bad"]
 
+# Others are taken by verbs, in the middle of what they do.
+_BY_CLOCK_OR_HAND = frozenset({"periodic", "manual"})
 # Savepoints of which the usual interval is the median; fewer than three say nothing.
 _USUAL_OF, _FEWEST = 20, 3
 _SOON = timedelta(hours=24)
@@ -85,9 +87,10 @@ def usual_interval(savepoints: Sequence[Savepoint]) -> timedelta | None:
     """Return the median time between the newest savepoints; None where there are too few.
 
     Args:
-        savepoints: Of one query.
+        savepoints: Of one query; those that other verbs have taken do not count.
     """
-    taken = sorted((one.created_at for one in savepoints if one.edit is None), reverse=True)
+    counted = (one.created_at for one in savepoints if one.kind in _BY_CLOCK_OR_HAND)
+    taken = sorted(counted, reverse=True)
     if len(taken) < _FEWEST:
         return None
     gaps = [newer - older for newer, older in pairwise(taken[:_USUAL_OF])]

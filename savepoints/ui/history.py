@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from savepoints.store.tables import living_line
 from savepoints.texts import bytes_text, count_text
 from savepoints.ui import timeline
 from savepoints.ui.facts import StoreFacts
@@ -60,6 +61,7 @@ def _savepoints(
     *,
     alone: bool,
 ) -> Iterator[Entry]:
+    left = living_line.left(facts.savepoints, facts.generations)
     for one in facts.savepoints:
         place = (one.query, one.generation)
         if place not in places or not facts.shows(one.created_at):
@@ -76,7 +78,7 @@ def _savepoints(
             f"batch {one.cut.batch_id} of {where}, {one.kind}, {size} new{reason}",
             tags,
             one.id,
-            faded=not places[place].counts(one.cut.committed_at),
+            faded=one.id in left,
             plain=kind in ("both", "native", "canonical") and not tags,
         )
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from savepoints.model import Savepoint
+from savepoints.store.tables import living_line
 from savepoints.store.tables.merge_ledger import Merge
 from savepoints.texts import bytes_text, count_text, moment_text, span_text
 from savepoints.ui.axis import Axis, Tick
@@ -128,7 +129,7 @@ def timeline(facts: StoreFacts, family: Sequence[str]) -> Timeline | None:
     moments = [one.begun_at for one in drawn] + [one.cut.committed_at for one in shown]
     first = max(min(moments), facts.since) if facts.since else min(moments)
     axis = Axis.between(first, facts.at, _GUTTER, WIDTH - _RIGHT)
-    marks = [*_savepoint_marks(drawn, shown, axis), *_other_marks(mine, drawn, axis)]
+    marks = [*_savepoint_marks(mine, drawn, shown, axis), *_other_marks(mine, drawn, axis)]
     gaps = list(downtimes(mine, drawn))
     return Timeline(
         title=f"Timeline of {family[0]}"
@@ -237,8 +238,9 @@ def _branches(drawn: Sequence[Lane], axis: Axis, root: str) -> Iterator[Branch]:
 
 
 def _savepoint_marks(
-    drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis
+    facts: StoreFacts, drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis
 ) -> Iterator[Mark]:
+    left = living_line.left(facts.savepoints, facts.generations)
     places = {(one.query, one.generation): one for one in drawn}
     # The oldest first, so that newer ones lie on top.
     for one in reversed(shown):
@@ -251,7 +253,7 @@ def _savepoint_marks(
                 _SMALL if len(shown) > _MANY else _RADIUS,
                 savepoint_title(one),
                 one.id,
-                faded=not lane.counts(one.cut.committed_at),
+                faded=one.id in left,
             )
 
 

@@ -51,6 +51,14 @@ def test_one_long_gap_does_not_change_what_is_usual() -> None:
     assert usual_interval(taken) == HOUR
 
 
+def test_savepoints_that_verbs_have_taken_say_nothing_about_what_is_usual() -> None:
+    """A promotion and its undo take several within minutes, and the next is due when it is due."""
+    verbs = [saved(10 + at / 60, kind=kind) for at, kind in enumerate(("safety", "fork", "final"))]
+
+    assert usual_interval(verbs) is None
+    assert usual_interval([*verbs, *(saved(at) for at in (9, 8, 7))]) == HOUR
+
+
 def test_two_savepoints_say_nothing_about_what_is_usual() -> None:
     found = store(40, 71)
 

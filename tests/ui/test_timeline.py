@@ -168,3 +168,21 @@ def test_lanes_are_indented_no_deeper_than_a_phone_allows() -> None:
 
     assert {one.depth for one in entries} == {0, 1, 2, 3, 4}
     assert len(entries) < 700, "of a thousand, although every seventh has a tag"
+
+
+def test_trap_a_savepoint_of_an_undone_promotion_is_faded_wherever_it_stands() -> None:
+    """Its batch was committed by the fork, before anything that was undone."""
+    theirs, safety, taken = saved(3, query="fork"), saved(6), saved(3.5, of=2)
+    made = (
+        generation("orders", 3, 8, "rollback", begun_from=safety.id),
+        generation("orders", 2, 7, "promote", begun_from=theirs.id, ended=8),
+        generation("orders", 1, 0, ended=7),
+    )
+    facts = StoreFacts("/s", hour(9), (safety, taken, theirs), made)
+
+    drawn = timeline(facts, ["orders"])
+    listed = {one.anchor: one.faded for one in history(facts, ["orders"]) if one.anchor}
+
+    assert drawn is not None
+    assert {one.anchor: one.faded for one in drawn.marks if one.anchor} == listed
+    assert listed == {safety.id: False, taken.id: True}
