@@ -182,7 +182,7 @@ def test_trap_a_reset_forgets_what_was_merged(query: Query) -> None:
 
     Ledger(query.store.root).add(replace(done, id="op-before", offsets={"renamed": {0: 6}}))
     (told,) = [one for one in known.plan(Target("latest")).warnings if "op-before" in one]
-    assert "not read again: the query read renamed at that time" in told
+    assert "not be read again: the query read renamed at that time" in told
 
     # Where they belong is known only as far as the archive goes.
     Ledger(query.store.root).add(
