@@ -10,9 +10,9 @@ from savepoints.model import Generation, Savepoint
 from savepoints.store.tables import living_line
 from savepoints.ui.facts import StoreFacts
 
-# What begins a generation without another one having stopped for it.
 # By the first savepoint of a query that has run before: that batch is older.
 _REGISTERED = frozenset({"create", "attach", ""})
+# What begins a generation without another one having stopped for it.
 _FRESH = frozenset({"run", "create", "attach", "fork", "pipeline fork", "seed", "bootstrap"})
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from savepoints.moments import parse_rfc3339
+from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.tables.events import Event
 from savepoints.texts import moment_text, span_text
@@ -41,8 +41,8 @@ class OperationRow:
     state: str
     command: str
     steps: tuple[StepRow, ...]
-    undid: str = ""
-    undone_by: str = ""
+    undid: str
+    undone_by: str
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,17 @@ def log(facts: StoreFacts) -> Log:
         if at < MOST_OPERATIONS or one.state == "unfinished"
     ]
     events = [one for one in facts.events if facts.shows(one.at)]
+    undone = journal.undone_by(facts.operations)
+    undid = {by: of for of, by in undone.items()}
     return Log(
-        tuple(_operation(one, facts.operations) for one in kept),
+        tuple(_operation(one, undid.get(one.id, ""), undone.get(one.id, "")) for one in kept),
         len(operations) - len(kept),
         tuple(events[:MOST_EVENTS]),
         max(0, len(events) - MOST_EVENTS),
     )
 
 
-def _operation(one: Operation, every: Sequence[Operation]) -> OperationRow:
+def _operation(one: Operation, undid: str, undone_by: str) -> OperationRow:
     begun = parse_rfc3339(one.begun_at)
     end = parse_rfc3339(one.finished_at) if one.finished_at else None
     planned = {step["name"]: str(step["what"]) for step in one.plan.get("steps", ())}
@@ -105,6 +107,6 @@ def _operation(one: Operation, every: Sequence[Operation]) -> OperationRow:
             )
             for name in names
         ),
-        next((other.id for other in every if one.undoes(other)), ""),
-        next((other.id for other in every if other.undoes(one)), ""),
+        undid,
+        undone_by,
     )

@@ -282,9 +282,12 @@ def _other_marks(facts: StoreFacts, drawn: Sequence[Lane], axis: Axis) -> Iterat
 def _chips(drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis) -> Iterator[Chip]:
     places = {(one.query, one.generation): one for one in drawn}
     free_from: dict[int, float] = {}
-    known = [(places.get((one.query, one.generation)), one) for one in shown]
-    moments = [(lane.moment_of(one), lane, one) for lane, one in known if lane is not None]
-    for moment, lane, one in sorted(moments, key=lambda each: each[0]):
+    placed = [
+        (lane.moment_of(one), lane, one)
+        for one in shown
+        if (lane := places.get((one.query, one.generation))) is not None
+    ]
+    for moment, lane, one in sorted(placed, key=lambda each: each[0]):
         names = [*one.tags, *(["pinned"] if one.pinned else [])]
         if not names:
             continue

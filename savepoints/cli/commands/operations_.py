@@ -58,6 +58,7 @@ def list_(call: Invocation, query: str | None) -> None:
     if not found:
         call.output.line(f"no operations found in {call.store.root}")
         return
+    undone = journal.undone_by(known)
     call.output.table(
         ("id", "verb", "query", "begun", "state", "steps done"),
         (
@@ -66,7 +67,7 @@ def list_(call: Invocation, query: str | None) -> None:
                 f"{one.verb} (undo)" if one.is_undo else one.verb,
                 one.query,
                 one.begun_at,
-                "finished, then undone" if any(it.undoes(one) for it in known) else one.state,
+                "finished, then undone" if one.id in undone else one.state,
                 one.done_text,
             )
             for one in found

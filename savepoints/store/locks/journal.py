@@ -8,7 +8,7 @@ and every other mutating verb refuse the query. A finished operation is moved to
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -66,12 +66,6 @@ class Operation:
     def is_undo(self) -> bool:
         """Return True for a rollback to what the operation before it had saved of its query."""
         return undoes_the_last(str(self.plan.get("command")))
-
-    def undoes(self, other: Operation) -> bool:
-        """Return True if it has taken back another one, which was finished."""
-        saved = other.plan.get("safety_id")
-        went_back = self.is_undo and self.state == "finished"
-        return went_back and saved is not None and self.plan.get("savepoint_id") == saved
 
     @property
     def done_text(self) -> str:
@@ -168,6 +162,22 @@ def all_operations(root: Location) -> list[Operation]:
     # Killed in its last moment, an operation has both files, and is to be finished once more.
     found = {one.id: one for one in (*_in(root, _FINISHED), *all_unfinished(root))}
     return sorted(found.values(), key=lambda one: (one.begun_at, one.id), reverse=True)
+
+
+def undone_by(operations: Sequence[Operation]) -> dict[str, str]:
+    """Return which finished operations were undone, and by which: ids by ids.
+
+    Args:
+        operations: The newest first.
+    """
+    saved = {one.plan["safety_id"]: one.id for one in operations if one.plan.get("safety_id")}
+    return {
+        saved[back]: one.id
+        for one in reversed(operations)
+        if one.is_undo
+        and one.state == "finished"
+        and (back := one.plan.get("savepoint_id")) in saved
+    }
 
 
 def all_unfinished(root: Location) -> list[Operation]:
