@@ -28,6 +28,7 @@ from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
 from savepoints.runtime.inputs import Inputs
+from savepoints.runtime.running_batch import RunningBatch
 from savepoints.sources.events.events import RAW_SCHEMA
 from savepoints.sources.kafka.spark_options import reader_options
 from savepoints.sources.tables import stream
@@ -46,8 +47,6 @@ POLL_SECONDS = 0.1
 EMPTY = "empty"
 # How often it asks Spark for its batches; Spark keeps the last 100.
 COLLECT_SECONDS = 1.0
-# How long a batch may run before a person is told that it does, each time.
-LONG_SECONDS = 10.0
 
 
 class _Drained(Exception):  # noqa: N818  (not an error: it carries "stop here" through Spark)
@@ -103,31 +102,6 @@ class Ran(Result):
     offsets: KafkaOffsets = field(default_factory=dict)
     recovered_from: str | None = None
     pauses: int = 0
-
-
-class _RunningBatch:
-    """Tells of a batch that takes long, again and again: the first one may take minutes."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._begun = self._told = time.monotonic()
-        self._last: str | None = None
-
-    def look(self, query: StreamingQuery) -> None:
-        now = time.monotonic()
-        if now < self._told + LONG_SECONDS:
-            return
-        self._told = now
-        progress: Any = query.lastProgress
-        # Not the batch: a trigger without data already has the number of the next one.
-        last = None if progress is None else str(progress["timestamp"])
-        status = query.status
-        # A trigger is also active while it asks the sources whether there is anything.
-        runs = status["isTriggerActive"] and status["isDataAvailable"]
-        if last != self._last or not runs:
-            self._last, self._begun = last, now
-            return
-        self._progress(f"the current batch has been running for {now - self._begun:.0f} s")
 
 
 class Runner:
@@ -229,7 +203,7 @@ class Runner:
         before = position.read(self.checkpoint)
         query = self._start(until_caught_up=until_caught_up)
         collected = time.monotonic()
-        running = _RunningBatch(self._progress)
+        running = RunningBatch(self._progress)
         try:
             while query.isActive:
                 check()
@@ -269,7 +243,7 @@ class Runner:
             self._read_elsewhere[reading.batch] = reading.rows
         try:
             query = self._start(self._built(reading.inputs) if reading else None, once=True)
-            running = _RunningBatch(self._progress)
+            running = RunningBatch(self._progress)
             with suppress(StreamingQueryException):  # Looked at below.
                 while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
                     running.look(query)

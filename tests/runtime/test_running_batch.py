@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from savepoints.runtime import runner
+from savepoints.runtime import running_batch
 from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def test_trap_a_query_without_input_seems_to_run_a_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's trigger is active while it asks the sources, which it does all the time."""
-    monkeypatch.setattr(runner, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(running_batch, "LONG_SECONDS", 0.0)
     (tmp_path / "in").mkdir()
     begun, go_on = threading.Event(), threading.Event()
 
@@ -33,7 +33,7 @@ def test_trap_a_query_without_input_seems_to_run_a_batch(
     query = rows.writeStream.option("checkpointLocation", str(tmp_path / "c")).foreachBatch(write)
     started = query.start()
     said: list[str] = []
-    told = runner._RunningBatch(said.append)
+    told = running_batch.RunningBatch(said.append)
     try:
         for _ in range(300):
             told.look(started)
