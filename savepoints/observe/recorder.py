@@ -22,6 +22,7 @@ from savepoints.moments import utc_now
 from savepoints.observe import hooks, openlineage
 from savepoints.observe.hooks import Notice
 from savepoints.plan import Plan
+from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from savepoints.store.tables.events import Event
 
@@ -136,6 +137,8 @@ def recorded(execute: Callable[P, R]) -> Callable[P, R]:
             operation=data.get("operation_id"),
             parameters={key: data[key] for key in data if key not in _NOT_PARAMETERS},
         ) as noted:
+            if journal.undoes_the_last(str(data.get("command"))) or data.get("undoes"):
+                noted.note(message="undo of the last operation")
             result = execute(*args, **kwargs)
             noted.note(**_facts(result))
             noted.made = result if isinstance(result, Savepoint) else None

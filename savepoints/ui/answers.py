@@ -10,7 +10,7 @@ from itertools import pairwise
 from shlex import quote
 from typing import Literal
 
-from savepoints.model import Savepoint
+from savepoints.model import Generation, Savepoint
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.tables import living_line
@@ -67,12 +67,14 @@ class QueryAnswers:
 
     Attributes:
         status: What it is doing, in words.
+        program: Reference of the program of its present generation; empty when it is unknown.
         answers: In the order in which they are asked.
         problems: Empty when all is well.
     """
 
     query: str
     status: str
+    program: str
     answers: tuple[Answer, ...]
     problems: tuple[Problem, ...]
 
@@ -121,9 +123,19 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
     return QueryAnswers(
         query,
         status,
+        _program(sources, current, newest),
         (last, until, _lag(facts, sources), verified, drilled, _state(newest)),
         tuple(_problems(mine, query, newest, last, until, verified)),
     )
+
+
+def _program(sources: SourceFacts, current: Generation | None, newest: Savepoint | None) -> str:
+    """Name the program of a generation: as it is bound, or as a savepoint of it says."""
+    if sources.topology is not None:
+        return sources.topology.application or ""
+    if current and newest and newest.generation == current.generation:
+        return newest.application or ""
+    return ""
 
 
 def _last_savepoint(

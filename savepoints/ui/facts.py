@@ -78,9 +78,7 @@ class StoreFacts:
     def is_undo(self, begun: Generation) -> bool:
         """Return True if a generation began because an operation was undone."""
         return any(
-            one.is_undo
-            and one.is_on(begun.query)
-            and one.plan.get("generation") == begun.generation
+            one.is_undo and (begun.query, begun.generation) in one.generations_begun
             for one in self.operations
         )
 

@@ -15,10 +15,11 @@ from tests.e2e.pages import blocks
 pytestmark = NIGHTLY
 
 PAGE, APP = "how-to/local-kafka.md", "your-app.md"
+PROGRAMS = ("orders.py", "show.py", "shop_v2.py")
 
 
 def test_what_the_page_starts_is_enough_for_an_app(tmp_path: Path) -> None:
-    for name, program in zip(("orders.py", "show.py"), blocks(PAGE, "python"), strict=True):
+    for name, program in zip(PROGRAMS, blocks(PAGE, "python"), strict=True):
         (tmp_path / name).write_text(program)
     (tmp_path / "shop.py").write_text(blocks(APP, "python")[0])
     (tmp_path / "savepoints.toml").write_text(blocks(APP, "toml")[0])
@@ -43,8 +44,10 @@ def test_what_the_page_starts_is_enough_for_an_app(tmp_path: Path) -> None:
         finally:
             first_terminal.kill()
     assert sorted(one.split()[1:] for one in said.splitlines()[1:]) == [
+        # Without bob's order of 50 cents, which the second version does not count.
         ["ada", "2", "600"],
         ["bob", "1", "250"],
+        ["cy", "1", "900"],
     ]
 
 
@@ -56,5 +59,6 @@ def type_in(line: str, directory: Path, exported: dict[str, str]) -> str:
         cwd=directory, env={**os.environ, **exported}, capture_output=True, text=True,
         timeout=400, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    differ = words[:2] == ["savepoints", "compare"]
+    assert done.returncode == (3 if differ else 0), f"{line}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -113,6 +113,8 @@ def test_trap_the_old_checkpoint_is_started_again_after_a_rollback(driver: Drive
         driver.attach(query)
 
     assert not query.isActive, "what it writes would spoil the table"
+    newest = driver.store.events.all()[0]
+    assert (newest.verb, newest.result, newest.error) == ("attach", "failed", "NotAlignedError")
 
 
 @pytest.mark.nightly

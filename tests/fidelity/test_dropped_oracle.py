@@ -1,7 +1,7 @@
 """What the watermark dropped, merged back, equals a run that got it in time.
 
-State, outputs, and the outputs of all later batches, for each way in which Spark drops late rows;
-thirty families of entities each.
+State, outputs, and the outputs of all later batches, for each way in which Spark drops late rows:
+thirty families of entities each at night, and three of a program that is drawn on each change.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import draw
 from tests.fidelity import merge_families
 from tests.fidelity.dropped_cases import DROPPING
 from tests.fidelity.dropped_oracle import DroppedMerge
@@ -20,20 +21,35 @@ from tests.fidelity.test_merge_oracle import EMPTY_BATCHES, SEEDS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+FEW = 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", DROPPING)
 def test_what_was_dropped_is_found_and_merged_back(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     """Just what the program's rule says is found; without the merge outputs lack it."""
+    _require_exact(spark, tmp_path, name, SEEDS)
+
+
+@pytest.mark.parametrize("name", draw.some(1, DROPPING, "dropped"))
+def test_what_was_dropped_of_a_few_is_merged_back(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """The same for one of the programs, on each change."""
+    _require_exact(spark, tmp_path, name, FEW)
+
+
+def _require_exact(spark: SparkSession, place: Path, name: str, count: int) -> None:
     one = DROPPING[name]
-    families = merge_families.drawn(SEEDS, ONCE, one.case.sources, disorder=True, seed=11)
+    families = merge_families.drawn(count, ONCE, one.case.sources, disorder=True, seed=11)
     conf = {EMPTY_BATCHES: "false"}
-    merge = DroppedMerge(spark, one.case, tmp_path, families, conf=conf, program=one)
+    merge = DroppedMerge(spark, one.case, place, families, conf=conf, program=one)
     assert merge.found_ids == merge.by_hand
-    assert len(merge.moved) >= SEEDS // 3
+    assert len(merge.moved) >= count // 3
 
     merged = merge.merged("faithful")
 

@@ -185,6 +185,17 @@ def test_those_with_problems_come_first_and_who_runs_is_said() -> None:
     assert found[2].status == "generation 1, running"
 
 
+def test_trap_the_program_is_that_of_the_present_generation_or_unknown() -> None:
+    """After a rollback to another program, the newest savepoint is one of the old program."""
+    taken = dataclasses.replace(saved(70), application="v1:app")
+    ran = StoreFacts("/s", NOW, (taken,), (generation("orders", 1, 0),))
+    back = generation("orders", 2, 71, begun_from=taken.id)
+    ended = dataclasses.replace(ran.generations[0], status="ended")
+
+    assert only(ran).program == "v1:app"
+    assert only(dataclasses.replace(ran, generations=(back, ended))).program == ""
+
+
 def test_a_query_with_a_space_is_quoted_in_commands() -> None:
     facts = StoreFacts("/s", NOW, tuple(saved(at, query="my query") for at in (3, 2, 1)))
 

@@ -103,7 +103,7 @@ def test_an_operation_that_was_undone_later_and_the_one_that_undid_it_say_so() -
     done = dataclasses.replace(done, plan={**done.plan, "safety_id": "sp-1"})
     undoing = operation("rollback", 5, "begin")
     plan = {**undoing.plan, "savepoint_id": "sp-1", "command": "savepoints rollback --undo --yes"}
-    undoing = dataclasses.replace(undoing, plan={**plan, "generation": 3})
+    undoing = dataclasses.replace(undoing, plan=plan, done={"generation_begun": {"generation": 3}})
     back = dataclasses.replace(undoing, id="op-2", plan={**plan, "command": "savepoints rollback"})
     facts = StoreFacts("/s", NOW, operations=(undoing, back, done))
 

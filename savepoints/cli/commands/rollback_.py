@@ -18,7 +18,7 @@ from savepoints.cli.options import (
     stopped_said,
 )
 from savepoints.cli.options_point import PointOptions, Restoring, point_of, restoring, to_a_point
-from savepoints.cli.render.next_step import next_step
+from savepoints.cli.render.next_step import next_step, program
 from savepoints.texts import bytes_text
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def rolled_back(call: Invocation, done: RolledBack) -> None:
     call.output.result(
         lambda: [
             ("query", f"{done.query}, now generation {done.generation}"),
+            *program(call, done.query),
             ("checkpoint", done.checkpoint),
             ("next batch", f"batch {done.batch_id + 1}"),
             *((f"output {name}", f"version {version}") for name, version in done.outputs.items()),

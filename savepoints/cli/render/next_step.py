@@ -1,9 +1,17 @@
-"""The next command for a query that has a new generation."""
+"""The program of a query that has a new generation, and the next command for it."""
 
 from __future__ import annotations
 
 from savepoints.cli.options import Invocation
 from savepoints.uri import Uri
+
+
+def program(call: Invocation, query: str) -> list[tuple[str, str]]:
+    """Return which program goes on, as a pair; nothing for a query in your own driver."""
+    from savepoints.store import bindings
+
+    bound = bindings.complete(call.store).queries.get(query)
+    return [("program", bound.app)] if bound is not None else []
 
 
 def next_step(call: Invocation, query: str) -> str:

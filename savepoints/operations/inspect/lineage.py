@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -14,6 +14,8 @@ from savepoints.operations.inspect.mermaid import quoted
 from savepoints.result import Result
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 
@@ -126,6 +128,7 @@ def lineage(store: Store, *, query: str | None = None) -> Lineage:
         store.generations.all(),
         query=query,
         bound=bindings.every(store.root),
+        operations=journal.all_operations(store.root),
     )
 
 
@@ -135,20 +138,17 @@ def graph(
     *,
     query: str | None = None,
     bound: Sequence[Binding] = (),
+    operations: Sequence[Operation] = (),
 ) -> Lineage:
-    """Put savepoints and generations together."""
+    """Put savepoints and generations together; the operations say which began by an undo."""
     known = {one.id: _of_savepoint(one) for one in savepoints}
     mine = [one for one in savepoints if query is None or one.query == query]
     ids = {one.id for one in mine}
     shown = [one for one in generations if query in {None, one.query} or one.begun_from in ids]
     clones = {(one.query, one.generation): one.clone_of for one in bound}
+    by_undo = {begun for one in operations if one.is_undo for begun in one.generations_begun}
     edges: dict[Edge, None] = {}
-    nodes = {
-        node.id: node
-        for node in (
-            _of_generation(one, clones.get((one.query, one.generation), {})) for one in shown
-        )
-    }
+    nodes = {f"{one.query}/{one.generation}": _of_generation(one, clones, by_undo) for one in shown}
     for one in mine:
         nodes[one.id] = known[one.id]
         generation = f"{one.query}/{one.generation}"
@@ -220,15 +220,20 @@ def _of_savepoint(one: Savepoint) -> Node:
     )
 
 
-def _of_generation(one: Generation, clone_of: Mapping[str, CloneOf]) -> Node:
+def _of_generation(
+    one: Generation,
+    clones: Mapping[tuple[str, int], Mapping[str, CloneOf]],
+    by_undo: Collection[tuple[str, int]],
+) -> Node:
+    at = (one.query, one.generation)
     return Node(
         f"{one.query}/{one.generation}",
         "generation",
         one.query,
         one.begun_at,
         status=one.status,
-        note=f"begun by {one.begun_by}",
-        needs=tuple(f"version {it.version} of {it.uri}" for it in clone_of.values()),
+        note=f"begun by {'undo' if at in by_undo else one.begun_by}",
+        needs=tuple(f"version {it.version} of {it.uri}" for it in clones.get(at, {}).values()),
     )
 
 

@@ -15,7 +15,7 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import CheckpointNotFoundError, SavepointsError, UsageError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Generation, GenerationStatus, OutputKind, OutputVersion, Savepoint
+from savepoints.model import Cut, Generation, GenerationStatus, OutputKind, OutputVersion, Savepoint
 from savepoints.operations.inspect import operator_places, source_places
 from savepoints.operations.inspect.operator_places import OperatorPlace
 from savepoints.operations.inspect.source_places import SourcePlace
@@ -108,6 +108,7 @@ class _Known:
 
     Attributes:
         readers: By the id of a Delta table, other queries that read it.
+        origin: The savepoint that the generation began from.
     """
 
     generation: Generation
@@ -115,6 +116,11 @@ class _Known:
     saved: Sequence[Savepoint]
     clone_of: Mapping[str, CloneOf] = field(default_factory=dict)
     readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    origin: Savepoint | None = None
+
+    def dated(self, cut: Cut) -> Cut:
+        """Return the cut of its checkpoint with the time of its commit."""
+        return history.dated(cut, self.origin)
 
     @property
     def application(self) -> str | None:
@@ -204,6 +210,7 @@ def _known(store: Store, settings: Settings, generation: Generation) -> _Known:
         _saved(store, generation),
         binding.clone_of if binding else {},
         _readers(store, generation.query),
+        history.origin(store, generation),
     )
 
 
@@ -235,7 +242,7 @@ def _readers(store: Store, query: str) -> dict[str, tuple[str, ...]]:
 
 def _look(checkpoint: Location, settings: Settings, known: _Known | None) -> Topology:
     files = pin.read(checkpoint, None)
-    cut = files.cut
+    cut = known.dated(files.cut) if known else files.cut
     saved = known.saved if known else ()
     archives = archives_of(settings, known.generation.query) if known else ()
     sources = source_places.of_positions(cut.offsets, settings.kafka, archives)

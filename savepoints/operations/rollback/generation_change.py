@@ -317,7 +317,7 @@ def new_generation(
             restore_seconds=facts["seconds"],
             restored_bytes=facts["bytes"],
         )
-        log.record("generation_begun", generation=plan.generation)
+        log.record(journal.GENERATION_BEGUN, generation=plan.generation)
 
 
 def undo_plan(plan: GenerationPlan, outputs: Iterable[Step] = ()) -> Plan:
@@ -422,7 +422,7 @@ def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     """
     is_rewound = any(name.startswith("output") for name in log.operation.done)
     newest = safety_savepoint.newest_batch(plan.from_checkpoint)
-    if newest == plan.from_batch or is_rewound or log.is_done("generation_begun"):
+    if newest == plan.from_batch or is_rewound or log.is_done(journal.GENERATION_BEGUN):
         return
     raise StalePlanError(
         f"{plan.query} has run to batch {newest} since this {plan.verb} began at batch "

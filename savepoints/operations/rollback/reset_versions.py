@@ -74,7 +74,8 @@ def note(now: Sequence[TablePosition], begin_at: Sequence[str]) -> str:
             continue
         first, last = sorted((one.version, to.version))
         what = "applied to the kept state twice" if to.version < one.version else "skipped"
-        found.append(f"versions {first} to {last - 1} of table {one.table_id} will be {what}")
+        which = f"version {first}" if first == last - 1 else f"versions {first} to {last - 1}"
+        found.append(f"{which} of table {one.table_id} will be {what}")
     return "; ".join(found) or "no version is read again or skipped"
 
 

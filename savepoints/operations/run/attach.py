@@ -33,6 +33,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, Savepoint
 from savepoints.observe.outage import Outage
+from savepoints.observe.recorder import recording
 from savepoints.operations.run import ended_jvm, final_savepoint, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
@@ -78,6 +79,20 @@ class _Subject:
 
     def lease(self) -> AbstractContextManager[Lease]:
         return lease.hold(self.store.root, self.name, lease.ATTACH)
+
+    def require_present(self) -> None:
+        """Refuse a driver that must not write any more; the refusal is in the store's events.
+
+        Raises:
+            UnfinishedOperationError: If an operation on the query was interrupted.
+            NotAlignedError: See `refuse_ended` and `refuse_overtaken`.
+        """
+        try:
+            self.refuse_ended()
+            self.refuse_overtaken()
+        except (UnfinishedOperationError, NotAlignedError):
+            with recording(self.store, lease.ATTACH, query=self.name):
+                raise
 
     def refuse_ended(self) -> None:
         """Refuse a checkpoint that is no longer the query's present.
@@ -278,8 +293,7 @@ class Attached:
             return
         try:
             self._keep_lease()
-            self._subject.refuse_ended()
-            self._subject.refuse_overtaken()
+            self._subject.require_present()
         except (UnfinishedOperationError, NotAlignedError) as error:
             # Somebody has it: what this query writes from now on would spoil what they do.
             self._attempts.append(Attempt("failed", error=error))
@@ -463,8 +477,7 @@ def attach(
     with ExitStack() as leases:
         held = leases.enter_context(subject.lease())
         try:
-            subject.refuse_ended()
-            subject.refuse_overtaken()
+            subject.require_present()
         except NotAlignedError:
             if on_ended == "stop":
                 query.stop()

@@ -30,7 +30,7 @@ class _Position:
 
     @property
     def batch(self) -> str:
-        return "nothing" if self.batch_id is None else f"batch {self.batch_id}"
+        return "no batch yet" if self.batch_id is None else f"batch {self.batch_id}"
 
 
 @final
@@ -74,9 +74,8 @@ class PauseAnswers:
         if self._is_told:
             self._is_told = False
             now = self._read_position()
-            self._tell(
-                "resumed", now, f"resumed: generation {generation} continues after {now.batch}"
-            )
+            where = "has no batch yet" if now.batch_id is None else f"continues after {now.batch}"
+            self._tell("resumed", now, f"resumed: generation {generation} {where}")
 
     def _read_position(self) -> _Position:
         current = self._store.generations.find_current(self._query)

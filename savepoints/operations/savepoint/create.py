@@ -31,7 +31,6 @@ from savepoints.io import Location
 from savepoints.model import (
     FORMS,
     Cost,
-    Cut,
     Form,
     Generation,
     Savepoint,
@@ -408,7 +407,7 @@ def _make(
             query=query,
             query_id=files.query_id,
             generation=generation.generation,
-            cut=_dated(files.cut, generation, store),
+            cut=history.dated(files.cut, history.origin(store, generation)),
             created_at=taken_at,
             forms=("native",),
             operators=files.operator_states,
@@ -491,17 +490,6 @@ def _generation(plan: CreatePlan, store: Store, checkpoint: Location) -> Generat
         by=_REGISTERED,
         begun_from=native.restored_by(checkpoint),
     )
-
-
-def _dated(cut: Cut, generation: Generation, store: Store) -> Cut:
-    """Return the cut with the time of its commit.
-
-    In a restored checkpoint the files of the batch that it was restored to are copies, and younger.
-    """
-    for origin in store.catalog.all():
-        if origin.id == generation.begun_from and origin.cut.batch_id == cut.batch_id:
-            return replace(cut, committed_at=origin.cut.committed_at)
-    return cut
 
 
 def _refuse_other_checkpoint(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from savepoints.config.settings import Settings
-from savepoints.model import Form, Savepoint
+from savepoints.model import Cut, Form, Generation, Savepoint
 from savepoints.operations.savepoint import forms
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
@@ -21,6 +22,21 @@ def history(store: Store, query: str) -> list[Savepoint]:
     known = store.catalog.all()
     line = living_line.of_query(query, store.generations.all(), known)
     return line.backwards(one for one in known if one.query == query and one.state == "complete")
+
+
+def origin(store: Store, generation: Generation) -> Savepoint | None:
+    """Return the savepoint that a generation began from, None without one that is still there."""
+    return next((one for one in store.catalog.all() if one.id == generation.begun_from), None)
+
+
+def dated(cut: Cut, origin: Savepoint | None) -> Cut:
+    """Return the cut of a checkpoint that began from a savepoint, with the time of its commit.
+
+    In a restored checkpoint the files of the batch that it was restored to are copies, and younger.
+    """
+    if origin is not None and origin.cut.batch_id == cut.batch_id:
+        return replace(cut, committed_at=origin.cut.committed_at)
+    return cut
 
 
 def output_topics(

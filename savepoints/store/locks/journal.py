@@ -22,6 +22,8 @@ from savepoints.store.savepoint.sealed import Document
 
 # A step of every operation that is taken back: from then on it cannot be finished any more.
 UNDOING = "undoing"
+# The step of every operation that gives a query its next generation.
+GENERATION_BEGUN = "generation_begun"
 _UNFINISHED = "operations"
 _FINISHED = "operations/finished"
 
@@ -64,8 +66,18 @@ class Operation:
 
     @property
     def is_undo(self) -> bool:
-        """Return True for a rollback to what the operation before it had saved of its query."""
-        return undoes_the_last(str(self.plan.get("command")))
+        """Return True for a rollback to what the operation before it had saved of its queries."""
+        return undoes_the_last(str(self.plan.get("command"))) or bool(self.plan.get("undoes"))
+
+    @property
+    def generations_begun(self) -> tuple[tuple[str, int], ...]:
+        """The generations that it has begun so far, by query and number."""
+        steps = ((step.rpartition("."), facts) for step, facts in self.done.items())
+        return tuple(
+            (query or self.query, facts["generation"])
+            for (query, _, step), facts in steps
+            if step == GENERATION_BEGUN
+        )
 
     @property
     def done_text(self) -> str:
@@ -170,13 +182,15 @@ def undone_by(operations: Sequence[Operation]) -> dict[str, str]:
     Args:
         operations: The newest first.
     """
-    saved = {one.plan["safety_id"]: one.id for one in operations if one.plan.get("safety_id")}
+    saved: dict[Any, str] = {
+        one.plan["safety_id"]: one.id for one in operations if one.plan.get("safety_id")
+    }
     return {
-        saved[back]: one.id
+        undone: one.id
         for one in reversed(operations)
         if one.is_undo
         and one.state == "finished"
-        and (back := one.plan.get("savepoint_id")) in saved
+        and (undone := one.plan.get("undoes") or saved.get(one.plan.get("savepoint_id")))
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from savepoints.checkpoint.cut import read_cut
@@ -35,6 +37,12 @@ def test_a_rollback_is_undone_once(call: Call, rolled_back: Store) -> None:
     assert done.document["rolled_back"]["generation"] == 3
     now = rolled_back.generations.current("totals")
     assert read_cut(Location.of(now.checkpoint)).cut.batch_id == 3
+    lineage = call("lineage", "--query", "totals", "--store", str(rolled_back.root)).out
+    assert sorted(re.findall(r"totals/(\d), .*begun by (\w+)", lineage)) == [
+        ("1", "create"), ("2", "rollback"), ("3", "undo"),
+    ]  # fmt: skip
+    newest = rolled_back.events.all()[0]
+    assert (newest.verb, newest.message) == ("rollback", "undo of the last operation")
 
     again = call("undo", "totals", "--to", f"{to}4", "--yes", *at)
     assert again.code == 2

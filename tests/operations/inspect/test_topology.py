@@ -387,6 +387,8 @@ def test_after_a_rollback_each_generation_is_told_of_its_own(
 
     assert (now.generation, now.generation_status, now.batch_id) == (2, "current", 1)
     assert (now.savepoint_id, now.application) == (first.id, "fixed:app")
+    # Not when the files of the restored checkpoint were written.
+    assert now.committed_at == first.cut.committed_at
     assert now.operators[0].rows == CountedRows(10, first.id, 1)
     # The rewind is a version of its own, with the rows of batch 1.
     assert (now.outputs[0].batch_id, now.outputs[0].version) == (1, 4)
