@@ -32,7 +32,8 @@ def test_what_was_dropped_is_found_and_merged_back(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     """Just what the program's rule says is found; without the merge outputs lack it."""
-    _require_exact(spark, tmp_path, name, SEEDS)
+    merge = _exact(spark, tmp_path, name, SEEDS)
+    assert merge.outcome(merge.unmerged()).outputs_in_the_end, "it makes a difference"
 
 
 @pytest.mark.parametrize("name", draw.some(1, DROPPING, "dropped"))
@@ -40,10 +41,10 @@ def test_what_was_dropped_of_a_few_is_merged_back(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
     """The same for one of the programs, on each change."""
-    _require_exact(spark, tmp_path, name, FEW)
+    _exact(spark, tmp_path, name, FEW)
 
 
-def _require_exact(spark: SparkSession, place: Path, name: str, count: int) -> None:
+def _exact(spark: SparkSession, place: Path, name: str, count: int) -> DroppedMerge:
     one = DROPPING[name]
     families = merge_families.drawn(count, ONCE, one.case.sources, disorder=True, seed=11)
     conf = {EMPTY_BATCHES: "false"}
@@ -58,4 +59,4 @@ def _require_exact(spark: SparkSession, place: Path, name: str, count: int) -> N
     assert not merge.control_outputs
     outcome = merge.outcome(merged)
     assert outcome.exact, str(outcome)
-    assert merge.outcome(merge.unmerged()).outputs_in_the_end, "it makes a difference"
+    return merge
