@@ -27,6 +27,8 @@ from savepoints.model import to_json
 from savepoints.plan import Plan
 
 SCHEMA_VERSION = 1
+# Wider than any row of a table.
+_PIPED_WIDTH = 1_000
 # Columns of numbers, aligned right so that they are easy to compare.
 _NUMERIC = {"batch", "rows", "bytes", "files", "operator", "partitions"}
 
@@ -210,10 +212,10 @@ def _message(text: str) -> str:
 
 
 def _console(stream: Any) -> Console:  # noqa: ANN401  (any text stream)
-    # Not a terminal: a fixed width, so that pipes and logs do not wrap tables.
+    # Not a terminal: pipes and logs neither wrap tables nor lack columns.
     # No emoji: `:smile:` in somebody's data is just that.
     asked = os.environ.get("COLUMNS", "")
-    width = int(asked) if asked.isdigit() else None if stream.isatty() else 160
+    width = int(asked) if asked.isdigit() else None if stream.isatty() else _PIPED_WIDTH
     return _Console(file=stream, width=width, emoji=False)
 
 
