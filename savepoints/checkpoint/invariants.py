@@ -26,7 +26,7 @@ _SOURCE_ENTRY = re.compile(r"^sources/([^/]+)/(\d+)(?:\.compact)?$")
 _STATE_WITH_ID = re.compile(
     r"^state/(\d+)/(\d+)/(?:[^/]+/)?(\d+)_([0-9a-f-]{36})\.(?:zip|changelog)$"
 )
-_DAMAGED = f"{RESTORE_SAVEPOINT}; this checkpoint is damaged, or was edited"
+_DAMAGED = f"this checkpoint is damaged or was edited; {RESTORE_SAVEPOINT}"
 
 
 def require_partitions(
@@ -124,8 +124,8 @@ def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogE
     entries = [path for path in paths if _SOURCE_ENTRY.match(path)]
     if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
         raise SourceLogError(
-            f"{where}/{unused[0]} lists input that no batch of the offset log has used, so "
-            "later batches would differ",
+            f"{where}/{unused[0]} lists input that no batch in the offset log has used, so "
+            "later batches would read different input",
             hint=_DAMAGED,
             file=unused[0],
         )

@@ -80,7 +80,7 @@ def read(checkpoint: Location) -> CheckpointPosition:
         )
     if committed is not None and committed not in offsets:
         raise NoCommittedBatchError(
-            f"offsets/{committed} is missing in {checkpoint}, so it is unknown what batch "
+            f"offsets/{committed} is missing from {checkpoint}, so it is unknown what batch "
             f"{committed} read",
             hint="roll back to a savepoint: savepoints rollback latest",
             checkpoint=str(checkpoint),

@@ -107,12 +107,6 @@ class Invocation:
         """The store, which may not exist yet."""
         from savepoints.store.root import Store
 
-        if not self.settings.store:
-            raise UsageError(
-                "no store was given",
-                hint="set store in savepoints.toml, set the variable SAVEPOINTS_STORE, or pass "
-                "--store s3://bucket/path",
-            )
         return Store.at(self.settings.store, settings=self.settings, any_line=self.any_line)
 
     def say_resumed(self, plan: JournalledPlan | None) -> None:
@@ -151,8 +145,8 @@ class Invocation:
             return True
         if consent.no_input or not sys.stdin.isatty():
             raise UsageError(
-                f"{plan.verb} needs confirmation, but there is no terminal to ask on, or "
-                "--no-input was given",
+                f"{plan.verb} needs confirmation, but stdin is not a terminal or --no-input "
+                "was given",
                 hint="review the plan with --dry-run, then pass --yes",
             )
         return click.confirm("Proceed?", err=True)
@@ -331,8 +325,8 @@ next_checkpoint = click.option(
 stopped_said = click.option(
     "--stopped",
     is_flag=True,
-    help="Assume that the driver that you run for this query has stopped: do not watch its "
-    "checkpoint for new batches first.",
+    help="Assume that your own driver for this query has stopped, without first watching its "
+    "checkpoint for new batches.",
 )
 
 
@@ -342,8 +336,8 @@ isolated = click.option(
     "way",
     type=click.Choice(["copy", "clone"]),
     default="copy",
-    help="copy: copy the tables with all files; clone: make shallow clones, which break when the "
-    "original table is vacuumed.",
+    help="copy: copy the tables with all their files; clone: make shallow clones, which break when "
+    "the original table is vacuumed.",
 )
 rows_shown = click.option(
     "--sample",

@@ -44,7 +44,7 @@ def to_a_point(function: Function) -> Function:
     @click.option(
         "--exact",
         is_flag=True,
-        help="With --at: go to exactly that time, instead of to the last savepoint before it.",
+        help="With --at: go to exactly that time, not to the last savepoint before it.",
     )
     @click.option(
         "--at-by",

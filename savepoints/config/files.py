@@ -136,7 +136,7 @@ def refuse_unknown_variables(settings: Iterable[str]) -> None:
             f"the environment variable {name} is not a setting",
             hint=f"did you mean {rest[close[0]]}?"
             if close
-            else f"use one of the known settings: {', '.join(sorted(known))}",
+            else f"unset it, or use one of the known variables: {', '.join(sorted(known))}",
             variable=name,
         )
 
@@ -166,7 +166,8 @@ def _read(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
         content: Any = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"{path} is not TOML: {error}", hint="correct the line that the message names"
+            f"{path} is not valid TOML: {error}",
+            hint="correct the file at the position given in the message",
         ) from None
     for name in table:
         content = content.get(name, {}) if isinstance(content, dict) else {}

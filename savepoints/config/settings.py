@@ -435,7 +435,7 @@ class Settings(BaseSettings):
                 f"the query {query} is not in the settings, so {consequence}",
                 hint=f"add a section [queries.{query}] with app, checkpoints and outputs to "
                 f"{self._file}"
-                + (f"; it already has: {', '.join(self.queries)}" if self.queries else ""),
+                + (f"; queries in the settings: {', '.join(self.queries)}" if self.queries else ""),
                 query=query,
             )
         return found

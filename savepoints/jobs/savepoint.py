@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import TextIO
 
 from savepoints.config import settings as config_settings
+from savepoints.errors import SavepointsError
 from savepoints.model import BOTH, FORMS, Form
 from savepoints.operations.run import periodic
+from savepoints.operations.run.periodic import Attempt
 from savepoints.store.root import Store
 
 
@@ -27,24 +29,38 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     """Take a savepoint and return the exit code."""
     given = _parser().parse_args(arguments)
     logging.basicConfig(level="INFO", stream=sys.stderr)
+    try:
+        attempt = _take(given, out)
+    except SavepointsError as error:  # No savepoint was tried: of the settings or the store.
+        attempt = Attempt("failed", error=error)
+    if attempt.error is not None:
+        print(f"{attempt.result}: {attempt.error}", file=out)
+    return attempt.error.exit_code if attempt.error and attempt.result == "failed" else 0
+
+
+def _take(given: argparse.Namespace, out: TextIO) -> Attempt:
     settings = config_settings.load(file=given.config, flags={"store": given.store})
     forms: tuple[Form, ...] = FORMS if given.format == BOTH else (given.format,)
 
     def progress(line: str) -> None:
         print(line, file=out)
 
-    attempt = periodic.take(
+    return periodic.take(
         Store.at(settings.store, settings=settings).make(progress),
         query=given.name,
         checkpoint=given.checkpoint,
         forms=forms,
-        outputs=dict(pair.split("=", 1) for pair in given.table) or None,
+        outputs=dict(given.table) or None,
         output_topics=given.output_topic or None,
         progress=progress,
     )
-    if attempt.error is not None:
-        print(f"{attempt.result}: {attempt.error}", file=out)
-    return attempt.error.exit_code if attempt.error and attempt.result == "failed" else 0
+
+
+def _table(text: str) -> tuple[str, str]:
+    name, separator, uri = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not in the form NAME=URI")
+    return name, uri
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,9 +70,27 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint", help="checkpoint of a query that `savepoints run` did not start"
     )
     parser.add_argument("--name", help="name of the query")
-    parser.add_argument("--table", action="append", default=[], metavar="NAME=URI")
-    parser.add_argument("--output-topic", action="append", default=[], metavar="TOPIC")
-    parser.add_argument("--format", choices=[BOTH, *FORMS], default=BOTH)
+    parser.add_argument(
+        "--table",
+        action="append",
+        type=_table,
+        default=[],
+        metavar="NAME=URI",
+        help="Delta table that the query writes, and a name for it; may be repeated",
+    )
+    parser.add_argument(
+        "--output-topic",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="Kafka topic that only this query writes to; may be repeated",
+    )
+    parser.add_argument(
+        "--format",
+        choices=[BOTH, *FORMS],
+        default=BOTH,
+        help=f"form of the state (default: {BOTH}); native needs no Spark",
+    )
     parser.add_argument("--config", type=Path, help="settings file")
     return parser
 

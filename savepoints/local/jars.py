@@ -77,7 +77,7 @@ def spark_lock(version: SparkVersion | None) -> Path:
         raise EnvironmentUnfitError(
             f"there is no list of jars for the installed Spark {version}",
             hint=f"install PySpark {', '.join(known[:-1])} or {known[-1]}, or set SAVEPOINTS_JARS "
-            "to a directory with Delta's, Kafka's and S3A's jars for your version",
+            "to a directory with the Delta, Kafka and S3A jars for your version",
         )
     return lock
 
@@ -151,8 +151,8 @@ def _download(lock_directory: Path, checksums: dict[str, str], directory: Path) 
         message = f"the downloaded jars do not match the lock file: {'; '.join(problems.values())}"
         raise EnvironmentUnfitError(
             f"{message}\n{output}",
-            hint=f"compare them with {lock_directory / 'SHA256SUMS'}, because a mirror may "
-            "have changed them",
+            hint=f"compare the checksums of the jars with {lock_directory / 'SHA256SUMS'}: a "
+            "mirror may have changed the jars",
             jars=sorted(problems),
         )
     part.rename(directory)

@@ -97,7 +97,7 @@ def find(store: Store, operation_id: str) -> Operation:
     raise NotFoundError(
         f"{operation_id!r} matches {len(fitting)} of {len(known)} operations, but must match "
         "exactly one",
-        hint="copy the id of one of them: savepoints operations list",
+        hint="copy the whole id from the list: savepoints operations list",
         operation=operation_id,
         candidates=[one.id for one in fitting],
     )

@@ -233,8 +233,9 @@ class _BoundedRun:
             return False
         beyond = "; ".join(one for one in self.position.begun_positions if one is not None)
         raise NotAlignedError(
-            f"batch {batch} of {self.runner.query} was started but not finished; it is "
-            f"already in {', '.join(written)}, and ends at {beyond}, beyond the requested end",
+            f"batch {batch} of {self.runner.query} was started but not finished; it has "
+            f"already been written to {', '.join(written)} and ends at {beyond}, beyond the "
+            "requested end",
             hint=f"finish the batch (savepoints run {self.runner.query} --until latest, or "
             "--until FILE with these offsets), or roll back: savepoints rollback latest "
             f"--query {self.runner.query}",

@@ -153,8 +153,8 @@ class TableEnd:
             return True
         if written := runner.has_written(now.next_batch):
             raise NotAlignedError(
-                f"batch {now.begun} of {runner.query} was started but not finished; it is already "
-                f"in {', '.join(written)}, and goes beyond the requested end",
+                f"batch {now.begun} of {runner.query} was started but not finished; it has "
+                f"already been written to {', '.join(written)} and goes beyond the requested end",
                 hint="finish the batch, and read on to the latest data (savepoints run "
                 f"{runner.query} --until latest), or roll back: savepoints rollback latest --query "
                 f"{runner.query}",

@@ -101,8 +101,8 @@ def _complete(found: KafkaOffsets, where: str, ranges: Ranges) -> KafkaOffsets:
     if unknown := sorted(found.keys() - ranges.keys()):
         raise UsageError(
             f"{where} names {', '.join(unknown)}, which the query does not read",
-            hint="leave these out, or correct [queries.NAME.topics] in the settings: the query "
-            f"reads {', '.join(ranges)}",
+            hint=f"name only topics that the query reads ({', '.join(ranges)}), or correct "
+            "[queries.NAME.topics] in the settings",
         )
     return found
 

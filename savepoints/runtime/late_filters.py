@@ -240,6 +240,5 @@ def _require_event_time(plan: JavaObject, event_times: Collection[int]) -> None:
 def _refused(why: str) -> IncompatibleError:
     return IncompatibleError(
         f"it cannot be determined which rows were dropped as late: {why}",
-        hint="compare with a run that waits longer for late rows, in a fork: savepoints fork "
-        "SAVEPOINT NAME",
+        hint="compare with a fork that waits longer for late rows: savepoints fork SAVEPOINT NAME",
     )

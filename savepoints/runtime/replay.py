@@ -295,8 +295,8 @@ class Replay:
 def _require_same(live: Layout, other: Layout, program: str) -> None:
     """Check that a program keeps the state of the live query: the same fields, by name."""
     hint = (
-        "name the program that the query runs in the settings; if the savepoint is from an older "
-        "program, take a new one: savepoints create QUERY"
+        "in the settings, name the program that the query runs; if the savepoint is from an older "
+        "program, take a new savepoint: savepoints create QUERY"
     )
     if live.keys() != other.keys():
         raise IncompatibleError(

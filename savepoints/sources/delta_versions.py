@@ -57,17 +57,20 @@ class TableVersions:
         found = [version for version, at in self.times.items() if at < moment]
         if found:
             return max(found)
-        first = f"version {self.oldest} of {self.uri} was committed at {rfc3339(self.first)}"
+        first = (
+            f"the log of {self.uri} begins with version {self.oldest}, committed at "
+            f"{rfc3339(self.first)}"
+        )
         if self.oldest > 0:
             raise SourceDataGoneError(
-                f"{first}, and the table's log no longer says which version was the newest before "
+                f"{first}, so it no longer says which version was the newest before "
                 f"{rfc3339(moment)}",
                 hint="choose a later time; to keep the log longer, raise "
                 "delta.logRetentionDuration",
                 uri=self.uri,
             )
         raise UsageError(
-            f"{first}, and the table did not exist before {rfc3339(moment)}",
+            f"{first}, so the table did not exist before {rfc3339(moment)}",
             hint="choose a later time",
         )
 
@@ -91,7 +94,7 @@ def read(uri: str) -> TableVersions:
     except TableNotFoundError:
         raise NotFoundError(
             f"there is no Delta table at {location}",
-            hint="run the query that writes it first: savepoints run NAME --until latest",
+            hint="first run the query that writes it: savepoints run NAME --until latest",
             uri=str(location),
         ) from None
     metadata, log = table.metadata(), location / "_delta_log"

@@ -23,8 +23,9 @@ _VARIABLES = {
     "SPARK_CONNECT_MODE": "1",
 }
 _HINT = (
-    "run the command without SPARK_REMOTE and with [spark] master, or through spark-submit; list, "
-    "show, verify, create --format native and a native restore need no session"
+    "unset SPARK_REMOTE and set [spark] master to a master other than sc://…, or run the command "
+    "through spark-submit; list, show, verify, create --format native and a native restore need no "
+    "session"
 )
 
 

@@ -54,6 +54,12 @@ class Store:
         cls: type[_S], uri: str, *, settings: Settings | None = None, any_line: bool = False
     ) -> _S:
         """Return the store at a URI, as `open` does, whether or not there is one yet."""
+        if not uri:
+            raise UsageError(
+                "no store was given",
+                hint="set store in savepoints.toml, set the environment variable SAVEPOINTS_STORE, "
+                "or pass the URI, for example --store s3://bucket/path",
+            )
         if found := re.search(r"[?#]", uri):
             # The rest may be a token: it is not repeated, and no table is made with it in its name.
             raise UsageError(
@@ -76,7 +82,7 @@ class Store:
             any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
 
         Raises:
-            UsageError: If the URI has a query or a fragment, as pre-signed URLs have.
+            UsageError: If the URI is empty, or has a query or a fragment, as pre-signed URLs have.
             StoreNotFoundError: If the bucket or directory does not exist, or is no store.
             CredentialsError: If it may not be read.
         """

@@ -56,7 +56,8 @@ def gather(
         if query not in facts.queries:
             raise QueryNotFoundError(
                 f"the store {store.root} has no query {query!r}",
-                hint=f"name one of its queries: {', '.join(facts.queries) or 'none'}",
+                hint="name one of its queries: "
+                f"{', '.join(facts.queries) or 'none yet; to add one: savepoints create QUERY'}",
                 query=query,
                 known=list(facts.queries),
             )

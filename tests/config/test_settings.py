@@ -322,7 +322,7 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("store = ", "is not TOML"),
+        ("store = ", "is not valid TOML"),
         ("[retention]\nkeep_last = -2", r"setting retention\.keep_last"),
         ("[retention]\nkeep_within = 7", r"setting retention\.keep_within: '7' is not a duration"),
         ("profiles = 1", r"\[profiles\] in savepoints.toml has keys of its own"),

@@ -89,7 +89,7 @@ def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
 
     other = shop.directory / "other.parquet"
     pd.DataFrame({"customer": [1], "cents": [100]}).to_parquet(other)
-    assert "has no column" in refused(shop, other, 16)
+    assert "lacks columns" in refused(shop, other, 16)
     strings = shop.directory / "strings.parquet"
     pd.DataFrame([row(one, customer_id=f"c{one.customer_id}") for one in held]).to_parquet(strings)
     assert "customer_id is string" in refused(shop, strings, 16)

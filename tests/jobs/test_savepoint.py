@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+
+import pytest
 
 from savepoints.handle import Store
 from savepoints.io import Location
@@ -41,3 +44,23 @@ def test_a_failure_has_the_exit_code_of_its_error(store: Store, place: Location)
 
     assert code == 10
     assert "nowhere" in out
+
+
+def test_trap_without_a_store_one_was_made_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SAVEPOINTS_STORE", raising=False)
+    out = io.StringIO()
+
+    code = savepoint.main(["--name", "clicks"], out)
+
+    assert (code, "no store was given" in out.getvalue()) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        savepoint.main(["--table", "s3://bucket/clicks"])
+
+    assert "'s3://bucket/clicks' is not in the form NAME=URI" in capsys.readouterr().err

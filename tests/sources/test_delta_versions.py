@@ -67,7 +67,7 @@ def test_where_the_log_was_cleaned_up_it_says_no_more(uri: str) -> None:
 
     assert (known.oldest, known.newest) == (2, 5)
     assert known.before(BEGIN + 21 * MINUTE) == 2
-    with pytest.raises(SourceDataGoneError, match="the table's log no longer says"):
+    with pytest.raises(SourceDataGoneError, match="so it no longer says"):
         known.before(BEGIN + 20 * MINUTE)
 
 

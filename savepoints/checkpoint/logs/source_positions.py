@@ -61,7 +61,7 @@ class SourceMap:
             raise IncompatibleError(
                 f"the sources of this checkpoint have names ({', '.join(self.names)}), so they "
                 "are matched by name, not by order",
-                hint="restore without --source, and name the sources in the program",
+                hint="omit --source, and give the sources these names in the program",
             )
 
     def lines(self, before: Sequence[str]) -> list[str]:
@@ -135,8 +135,7 @@ def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[i
 def _beyond(source: int, known: int) -> UsageError:
     return UsageError(
         f"--source names source {source}, but the savepoint has only {known}",
-        hint="number the sources from 0, in the order in which this lists their offsets: "
-        "savepoints show NAME",
+        hint="number the sources from 0; to see their numbers: savepoints show NAME",
     )
 
 

@@ -74,7 +74,7 @@ def _known(codec: str, name: str) -> str:
         raise UnsupportedFormatError(
             f"{name} is compressed with {codec!r}, which only Spark can read",
             hint="save the native form with --format native, or run the query with "
-            f"{CODEC_KEY}=zstd until no files remain in the old codec",
+            f"{CODEC_KEY}=zstd until no files in the old codec remain",
             file=name,
             codec=codec,
         )

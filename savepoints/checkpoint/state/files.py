@@ -39,8 +39,13 @@ _STORE = re.compile(
     rf"(\d+(?:_{_ID})?\.(?:zip|snapshot|changelog|delta)|SSTs/[^/]+\.sst)$"
 )
 
-_HINT = f"{OTHER_BATCH}; or upgrade savepoints, if the file is from a newer Spark"
-RETAIN_MORE = "use the newest batch; to retain more, raise spark.sql.streaming.minBatchesToRetain"
+_HINT = (
+    f"{OTHER_BATCH}; or upgrade the savepoints package, if the file is from a newer version "
+    "of Spark"
+)
+RETAIN_MORE = (
+    "use the newest batch; to retain more batches, raise spark.sql.streaming.minBatchesToRetain"
+)
 
 # Everything that zipfile and json raise for damaged bytes.
 _NOT_A_SNAPSHOT = (

@@ -95,7 +95,7 @@ def of_directories(directories: Iterable[StoreDirectory], partitions: int | None
         if number not in stores:
             raise IncompatibleError(
                 f"the directory state/{number} is missing, although the checkpoint has state "
-                "of later operators",
+                "for later operators",
                 hint=RESTORE_SAVEPOINT,
                 file=f"state/{number}",
             )
@@ -198,6 +198,9 @@ def _relative(schema_path: str) -> str:
 
 
 def _content(data: bytes, path: str) -> tuple[str, dict[str, Any]]:
-    hint = f"{RESTORE_SAVEPOINT}; or upgrade savepoints, if the file is from a Spark newer than 4.3"
+    hint = (
+        f"{RESTORE_SAVEPOINT}; or upgrade the savepoints package, if the file is from a version of "
+        "Spark newer than 4.3"
+    )
     version, lines = versioned.split(data, path, "operator metadata", hint)
     return version, versioned.parse_object("\n".join(lines), path, _WHAT)

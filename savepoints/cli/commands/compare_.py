@@ -106,10 +106,11 @@ def command(
     savepoint there. Queries that are behind run the same batches as the one furthest ahead. All use
     the max_offsets_per_trigger of BASELINE.
 
-    Outputs are compared by key, or as a multiset of rows if there is no key, and state row by row.
-    Metrics and cost are compared too. The verdict is "same", "within" (the differences are within
-    the [compare.thresholds] in the settings) or "different". Without thresholds, any difference in
-    an output, the state or a metric counts; cost never does. Exit code 3 if different.
+    Outputs are compared by key, or as a multiset of rows if there is no key. State is compared row
+    by row. Metrics and cost are compared too. The verdict is "same", "within" (the differences are
+    within the [compare.thresholds] in the settings) or "different". Without thresholds, any
+    difference in an output, the state or a metric counts; cost never does. Exit code 3 if
+    they differ.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from savepoints.cli.options import Invocation, common
 def command(call: Invocation) -> None:
     """Show the effective settings and where each comes from.
 
-    The order of precedence is: options of the command; the environment (for example
+    The order of precedence is: command-line options; the environment (for example
     SAVEPOINTS_STORE or SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS); a profile; savepoints.toml;
     [tool.savepoints] in pyproject.toml; the user's settings file; defaults. Secrets are shown as
     ***.

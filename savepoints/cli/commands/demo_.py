@@ -40,7 +40,9 @@ _NEEDED = (
     type=click.Choice(["rollback", "ab", "late", "pipeline"]),
     default="rollback",
 )
-@click.option("--keep", is_flag=True, help="Leave Kafka, S3 and the store running at the end.")
+@click.option(
+    "--keep", is_flag=True, help="Leave Kafka and S3 running at the end, and keep the store."
+)
 @common
 def command(call: Invocation, name: str, *, keep: bool) -> int:
     """Run a complete demo with real orders, on Kafka, S3 and Delta.

@@ -79,7 +79,7 @@ def command(
 
     If the settings have a section [queries.NAME], it defines which application a fork runs and
     where its checkpoint and outputs are. Otherwise the fork runs the application of the original
-    query, and its locations are recorded in the store.
+    query, and the fork's locations are recorded in the store.
 
     With --migrate, the state is converted for the changed application given by --app, as in
     `savepoints restore`. Check first with `savepoints upgrade check`.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def command(call: Invocation, grace: str, *, consent: Consent) -> int:
     """Delete files that no savepoint references.
 
-    Deletes what killed commands left behind, and finishes interrupted removals of savepoints. A
+    Deletes files left behind by killed commands, and finishes interrupted removals of savepoints. A
     complete savepoint that is missing from the catalog is added to it.
 
     \b

@@ -25,7 +25,7 @@ _HOURS = 24
     "--since",
     metavar="TIME",
     callback=moment,
-    help="List only events dropped by batches that ran at or after this time: RFC 3339, or an "
+    help="Count only events dropped by batches that ran at or after this time: RFC 3339, or an "
     "age like 1d.",
 )
 @common
@@ -37,8 +37,8 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
     batch read with the watermark of that batch, as each operator of the program does. Nothing is
     changed, and the query may be running.
 
-    Events that have been merged since are left out. Duplicates of events that counted on arrival
-    are shown separately and never merged. To merge the others, use `savepoints merge QUERY
+    Events that have been merged since are left out. Duplicates of events that were counted on
+    arrival are shown separately and never merged. To merge the others, use `savepoints merge QUERY
     --dropped`.
 
     \b

@@ -14,7 +14,7 @@ from savepoints.errors import NotFoundError
 @click.argument("output", required=False)
 @common
 def command(call: Invocation, query: str, output: str | None) -> None:
-    """Print where the current outputs of QUERY are, or only OUTPUT.
+    """Print the current locations of QUERY's outputs, or of OUTPUT only.
 
     After `savepoints promote --outputs point`, a query writes to the tables of its fork. Programs
     that call locate before they open a table read from the new location. Needs no JVM.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--dropped",
     is_flag=True,
     help="Merge the events that Spark dropped as late, instead of --batch; `savepoints late` "
-    "lists them.",
+    "counts them.",
 )
 @click.option(
     "--since",
@@ -113,7 +113,7 @@ def command(
     from the live query, everything is replayed again, batch by batch. If one still differs, the
     program cannot be replayed exactly, and nothing is changed.
 
-    Events that the query has already seen are recognised by their id and skipped; merging the same
+    Events that the query has already seen are recognized by their id and skipped; merging the same
     batch again changes nothing. A column named op (insert, remove or replace) corrects individual
     events.
 

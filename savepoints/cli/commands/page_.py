@@ -35,8 +35,8 @@ from savepoints.errors import UsageError
 @click.option(
     "--no-source-check",
     is_flag=True,
-    help="Read only the store, not Kafka or checkpoints. The page then does not show lag, or until "
-    "when savepoints can be restored.",
+    help="Read only the store, not Kafka or checkpoints. The page then shows neither lag nor how "
+    "long savepoints can still be restored.",
 )
 @common
 def command(
@@ -49,10 +49,10 @@ def command(
 ) -> None:
     """Write one HTML page that shows the state of the store.
 
-    At the top is what needs attention, with the command to type. Then, for each query: the age of
-    its last savepoint, until when that can be restored, lag, and the last verify and drill. Below
-    are a timeline of savepoints, generations and forks, the details of every savepoint, operations
-    and events.
+    The page starts with what needs attention and the command to type for it. For each query, it
+    shows the age of the last savepoint, how long that can still be restored, the lag, and the last
+    verify and drill. A timeline of savepoints, generations and forks follows, then the details of
+    every savepoint, the operations and the events.
 
     The page is a single file without scripts or external resources: mail it, print it, or keep it
     with an incident. It shows offsets, table URIs, tags and error messages, but no state rows.

@@ -142,7 +142,7 @@ def verify(call: Invocation, query: str, tag: str) -> None:
     savepoint may have read more of a table than the writer's savepoint has written. Exit code 13 if
     the savepoints do not fit together.
 
-    Checks no files: use `savepoints verify` for each savepoint. Needs no JVM.
+    Does not check the files: for that, run `savepoints verify` on each savepoint. Needs no JVM.
 
     \b
     Examples:
@@ -166,9 +166,9 @@ def verify(call: Invocation, query: str, tag: str) -> None:
 @click.argument("query", shell_complete=query_names)
 @common
 def list_(call: Invocation, query: str) -> None:
-    """List the groups of savepoints of QUERY's pipeline, newest first.
+    """List the savepoint groups of QUERY's pipeline, newest first.
 
-    A group consists of savepoints of several queries of the pipeline that share a tag. Needs no
+    A group consists of savepoints with the same tag, from several queries of the pipeline. Needs no
     JVM.
 
     \b
@@ -190,7 +190,7 @@ def list_(call: Invocation, query: str) -> None:
 def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: Consent) -> None:
     """Copy a group of savepoints into another store at DEST.
 
-    Does the same as `savepoints copy` for each savepoint of the pipeline of QUERY that has the tag.
+    Does the same as `savepoints copy` for each savepoint with the tag in the pipeline of QUERY.
     Refused if a query has no savepoint with the tag, or if the savepoints do not fit together. If
     interrupted, run the command again to resume.
 
@@ -236,8 +236,8 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     multiple=True,
     metavar="QUERY=MODULE:FUNCTION",
     callback=_of_queries,
-    help="Function that takes a SparkSession and returns the DataStreamWriter of QUERY, not "
-    "started; needed for a query in your own driver that has to catch up. May be repeated.",
+    help="Function that takes a SparkSession and returns the DataStreamWriter for QUERY, without "
+    "starting it; needed if a query in your own driver has to catch up. May be repeated.",
 )
 @click.option(
     "--checkpoints",
@@ -270,9 +270,9 @@ def rollback(
     query. To roll all queries back to one group, pass the tag of the group as NAME.
 
     Queries that read from a query that is rolled back are readers. A reader goes back to its
-    savepoint with the tag NAME if that fits, otherwise to its newest savepoint that has read
-    nothing that is rolled back. From there it reads exactly as far as its tables are rewound, and
-    then continues after the rewinds: it neither fails on them nor reads anything twice.
+    savepoint with the tag NAME if that fits, otherwise to its newest savepoint that includes
+    nothing that is rolled back. From there it reads exactly up to the point to which its tables are
+    rewound, then continues after the rewinds: it neither fails on them nor reads anything twice.
 
     With @TIME as NAME and --exact, all queries are then run to exactly that time: the queries that
     read from no other query process what had arrived by then, and each reader everything that its
@@ -406,7 +406,7 @@ def compare(
 
     Then each query is compared with its fork, writers before readers: outputs by key, or as a
     multiset of rows if there is no key, and state row by row. The metrics in the settings are
-    compared over the outputs of all queries. Exit code 3 if different.
+    compared over the outputs of all queries. Exit code 3 if they differ.
 
     \b
     Examples:

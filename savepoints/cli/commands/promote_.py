@@ -76,8 +76,8 @@ def command(
     if undo:
         if into is not None or no_checks or hand_over != "replace":
             raise UsageError(
-                "--undo cannot be combined with other options of promote",
-                hint=f"run it with --undo alone: savepoints promote {fork} --undo",
+                "--undo cannot be combined with --into, --outputs or --no-checks",
+                hint=f"omit the other options: savepoints promote {fork} --undo",
             )
         undone(call, fork, "promote", consent=consent)
         return

@@ -55,7 +55,7 @@ _TARGETS = (
 @click.option(
     "--by-duration",
     metavar="DURATION",
-    help="Start at the first record that is at most this old, such as 7d or PT15M.",
+    help="Start at the first record that is at most this old (7d, PT15M).",
 )
 @click.option(
     "--shift-by",
@@ -129,9 +129,10 @@ def command(
 ) -> None:
     """Restart QUERY at chosen Kafka offsets.
 
-    The options are those of kafka-consumer-groups, but the state and outputs are reset too, offsets
-    out of range are refused instead of clamped, and a reset is never partial. A safety savepoint is
-    taken first; `savepoints undo QUERY` undoes the reset.
+    The options are those of kafka-consumer-groups, but the state is reset too, and so are the
+    outputs with --outputs truncate or rewind. Offsets out of range are refused instead of clamped,
+    and a reset is never partial. A safety savepoint is taken first; `savepoints undo QUERY` undoes
+    the reset.
 
     --export and --from-file use the CSV format of kafka-consumer-groups. Records that Kafka no
     longer has are read from the archives of the query ([queries.NAME.archives] in the settings).

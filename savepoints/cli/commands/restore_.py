@@ -60,14 +60,14 @@ class _Rewriting(TypedDict):
     "--outputs",
     type=click.Choice(["check", "none"]),
     default="check",
-    help="check: refuse if an output table already has later batches; none: do not check, because "
-    "the program writes to other tables.",
+    help="check: refuse if an output table already has later batches; none: do not check; "
+    "for a program that writes to other tables.",
 )
 @click.option(
     "--new-query-id",
     is_flag=True,
-    help="Give the checkpoint a new query id, for a second query that writes to a table of its "
-    "own. In the table of the original query it would write rows twice.",
+    help="Give the checkpoint a new query id, for a second query that writes to its own "
+    "table. If it wrote to the table of the original query, rows would be written twice.",
 )
 @restoring
 @mutating
@@ -172,9 +172,9 @@ def _plan(
         raise UsageError(
             "--partitions, --provider, --source and --new-query-id work only with a "
             "savepoint, not with a time or a batch",
-            hint="restore that point without these options, take a savepoint of it "
-            "(savepoints create --checkpoint URI --name NAME), and restore that savepoint with "
-            "them",
+            hint="restore that point without these options, take a savepoint of the new "
+            "checkpoint (savepoints create --checkpoint URI --name NAME), and restore that "
+            "savepoint with them",
         )
     point = restore_point.plan(call.store, where, to, app=app, check_outputs=checked, **given)
     return BoundPlan(point, call.store, restore_point.execute)

@@ -40,7 +40,7 @@ FOR_EVER = "36500d"
     "--max-duration",
     metavar="DURATION",
     callback=duration,
-    help="Start no new batch after this time (90s, 5m).",
+    help="Start no new batch once the run has lasted this long (90s, 5m).",
 )
 @click.option("--max-records", type=int, metavar="N", help="Stop after exactly N more records.")
 @click.option(

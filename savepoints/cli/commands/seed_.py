@@ -27,7 +27,7 @@ from savepoints.texts import bytes_text, count_text
     required=True,
     metavar="[NAME=]TABLE",
     help="Delta table or Parquet files with state rows, or none for no rows. If the program keeps "
-    "several states, repeat the option with their names, such as 0.left or just left.",
+    "several states, repeat the option for each, with its name, such as 0.left or just left.",
 )
 @click.option(
     "--offsets",
@@ -37,8 +37,8 @@ from savepoints.texts import bytes_text, count_text
 @click.option(
     "--until",
     metavar="END",
-    help="Point up to which the rows were computed; the query continues there: latest, an RFC 3339 "
-    "time, or version:N of a Delta table that the query reads.",
+    help="Point up to which the rows were computed and from which the query continues: latest, an "
+    "RFC 3339 time, or version:N of a Delta table that the query reads.",
 )
 @click.option(
     "--watermark",
@@ -85,7 +85,8 @@ def command(
     if (offsets is None) == (until is None):
         raise UsageError(
             "exactly one of --offsets and --until is required",
-            hint="pass the position up to which the rows were computed; the query continues there",
+            hint="pass one of them, with the position up to which the rows were computed; the "
+            "query continues there",
         )
     plan = seed_plan.plan(
         call.place,

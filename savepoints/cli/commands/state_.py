@@ -28,7 +28,7 @@ _ROWS_SHOWN = 20
 @click.option(
     "--state-store",
     metavar="NAME",
-    help="With a join: read this state store of Spark instead of the rows of one side.",
+    help="With a join: read this Spark state store instead of the rows of one side.",
 )
 @click.option(
     "--key",
@@ -84,7 +84,8 @@ def command(
 
     if jsonl and (to or call.output.format == "json"):
         raise UsageError(
-            "--jsonl cannot be combined with --to or -o json", hint="use only one of them"
+            "--jsonl cannot be combined with --to or -o json",
+            hint="omit --jsonl, or omit --to and -o json",
         )
     target = read_state.free_target(to) if to else None
     savepoint = call.store.catalog.find(name, query=query)

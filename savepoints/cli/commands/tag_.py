@@ -13,7 +13,7 @@ from savepoints.cli.options import Consent, Invocation, common, mutating, of_que
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 @click.option("--remove", metavar="TAG", multiple=True, help="Remove a tag; may be repeated.")
 @click.option(
-    "--description", metavar="TEXT", help="Description of the savepoint; an empty one removes it."
+    "--description", metavar="TEXT", help="Description of the savepoint; an empty text removes it."
 )
 @click.option(
     "--pin/--unpin",

@@ -21,7 +21,7 @@ def command(call: Invocation, query: str | None, checkpoint: str | None) -> None
     """Show the operators, state, sources and outputs of QUERY.
 
     Reads the newest committed batch in the checkpoint, whether or not the query is running. If the
-    settings name a Kafka broker, it is asked how far behind each source is and which records it
+    settings name a Kafka broker, it is asked how far behind each source is and which records Kafka
     still retains. The row counts of the state come from the newest savepoint that has them. What is
     not known is shown as unknown, with the reason. Changes nothing and needs no JVM.
 

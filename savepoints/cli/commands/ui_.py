@@ -13,13 +13,13 @@ from savepoints.cli.options import Invocation, common
     type=click.IntRange(0, 65535),
     default=8321,
     show_default=True,
-    help="Port to listen on, on 127.0.0.1; 0 for any free port.",
+    help="Port on 127.0.0.1 to listen on; 0 for any free port.",
 )
 @click.option(
     "--no-source-check",
     is_flag=True,
-    help="Read only the store, not Kafka or checkpoints. The page then does not show lag, or until "
-    "when savepoints can be restored.",
+    help="Read only the store, not Kafka or checkpoints. The page then shows neither lag nor how "
+    "long savepoints can still be restored.",
 )
 @common
 def command(call: Invocation, port: int, *, no_source_check: bool) -> None:

@@ -53,9 +53,9 @@ def check(
 ) -> int:
     """Check whether a changed program can start from a savepoint.
 
-    Compares the operators of the program, their state variables, and columns by name and type with
-    those of the savepoint. The program is run once on empty inputs: no event is read and nothing is
-    changed.
+    Compares the operators of the program, their state variables and their columns (by name and
+    type) with those of the savepoint. The program is run once on empty inputs: no event is read
+    and nothing is changed.
 
     Exit code 0 if the program is compatible, 3 if the state needs a migration, 16 if the program is
     incompatible or cannot be judged.

@@ -47,7 +47,8 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "--deep",
     "depth",
     flag_value="deep",
-    help="Also restore the native and the canonical form, and compare the restored state.",
+    help="Also restore the native and the canonical form, and compare their state with the "
+    "savepoint.",
 )
 @click.option(
     "--read-data",

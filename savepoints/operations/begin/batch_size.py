@@ -113,8 +113,8 @@ def require_nothing_late(
             f"{count_text(lost, 'late event')} that streaming, in batches of "
             f"{count_text(count(positions[0], positions[1]), 'record')}, would have dropped, for "
             f"example {where}",
-            hint="omit --batch-records, so that they are dropped as in streaming, then add them: "
-            "savepoints merge QUERY --dropped",
+            hint="omit --batch-records, so that these events are dropped as in streaming, then "
+            "merge them: savepoints merge QUERY --dropped",
             query=new.inputs.app.name,
             events=lost,
         )

@@ -93,10 +93,11 @@ def assigned(given: Iterable[tuple[str, str]], known: Sequence[Visible]) -> list
     if missing:
         raise UsageError(
             "no rows are given for " + "; ".join(str(one.variable) for one in missing),
-            hint="name a table for each, or write none in place of TABLE for no rows: "
+            hint="name a table for each, or replace TABLE with none if a state has no rows: "
             + " ".join(f"--from {_name(one, known)}=TABLE" for one in missing)
-            + ". Columns: "
-            + "; ".join(f"{_name(one, known)}: {', '.join(one.columns)}" for one in missing),
+            + " (columns of "
+            + "; of ".join(f"{_name(one, known)}: {', '.join(one.columns)}" for one in missing)
+            + ")",
         )
     return list(found.values())
 
@@ -131,7 +132,7 @@ def _variable(name: str, known: Sequence[Visible]) -> Visible:
         return fitting[0]
     raise UsageError(
         f"{name or 'a table without a name'} must match exactly one state of the program, but "
-        f"matches {len(fitting)}; its states: " + "; ".join(str(one.variable) for one in known),
+        f"matches {len(fitting)}; the states are: " + "; ".join(str(one.variable) for one in known),
         hint="use " + " ".join(f"--from {_name(one, known)}=TABLE" for one in known),
     )
 

@@ -112,8 +112,9 @@ def refuse_run(store: Store, query: str, verb: str) -> None:
             continue
         raise TargetExistsError(
             f"the query {query} already has generation {one.generation} (begun by "
-            f"{one.begun_by}, {one.checkpoint}), but {verb} needs a query that has not run yet",
-            hint="add a query with another name to the settings, [queries.OTHER] with app_name "
+            f"{one.begun_by}, checkpoint {one.checkpoint}), but {verb} needs a query that has not "
+            "run yet",
+            hint="add a query with another name to the settings: [queries.OTHER] with app_name "
             f'= "{query}"; or fork this one: savepoints fork latest NAME --query {query}; or '
             f"restart it: savepoints reset {query} --to-earliest --state empty",
             query=query,

@@ -179,9 +179,9 @@ def prepare(
         if request.batch is None:
             raise IncompatibleError(
                 f"--dropped cannot be combined with --downstream {downstream}: events that "
-                "Spark dropped as late can be merged only into this query",
-                hint="use --downstream none, which leaves the queries that read its tables "
-                f"uncorrected: savepoints merge {request.query} --dropped --downstream none",
+                "Spark dropped as late can be merged only into the query itself",
+                hint="use --downstream none, which does not correct the queries that read its "
+                f"tables: savepoints merge {request.query} --dropped --downstream none",
                 query=request.query,
             )
         if request.policy != "exact":

@@ -147,8 +147,7 @@ def _refuse_readers(store: Store, asked: MergeRequest) -> None:
     if names := readers.names(store, asked.query):
         raise IncompatibleError(
             f"the scheduled merge of the events that Spark dropped from {asked.query} was "
-            f"refused, because {', '.join(names)} would not receive the correction of its "
-            "tables",
+            f"refused, because {', '.join(names)} would not receive the corrections",
             hint="merge by hand, which leaves these queries uncorrected: "
             f"{asked.command.removesuffix(' --yes')} --downstream none; or stop the schedule: "
             'set [merge] dropped = "never"',

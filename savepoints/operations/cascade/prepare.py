@@ -235,7 +235,7 @@ def _named(reader: Reader) -> Iterator[None]:
     except IncompatibleError as error:
         raise IncompatibleError(
             f"{reader.query}, input {reader.input}: {error.message}",
-            hint=f"{error.hint}; or merge without the readers: --downstream none",
+            hint=f"{error.hint}; or merge without correcting the readers: --downstream none",
             query=reader.query,
         ) from None
 
@@ -258,7 +258,7 @@ def _replay(work: _Replaying, cut: Location, name: str, rows: DataFrame) -> Repl
     last = batch_log.read_from_checkpoint(cut, files.cut.batch_id)
     if last is None:
         raise NoCommittedBatchError(
-            f"the copy of the checkpoint in {cut} has no offsets of batch {files.cut.batch_id}",
+            f"the copy of the checkpoint in {cut} has no offsets for batch {files.cut.batch_id}",
             hint="run the command again",
             query=work.reader.query,
         )

@@ -93,8 +93,8 @@ def find(store: Store, query: str) -> tuple[Reader, ...]:
     refused += _not_appended(query, readers, settings)
     if refused:
         raise IncompatibleError(
-            f"the corrections cannot be applied exactly to the queries that read from {query}, "
-            f"and nothing was changed: {'; '.join(refused)}",
+            "nothing was changed, because the corrections cannot be applied exactly to the queries "
+            f"that read from {query}: {'; '.join(refused)}",
             hint="merge with --downstream none, then rebuild each of these queries from the "
             "tables it reads: savepoints reset QUERY --to-earliest --outputs truncate",
             query=query,

@@ -295,8 +295,8 @@ class _Compare:
         if taken is None:
             raise NoCommittedBatchError(
                 f"{compared.query} has not committed a batch, so there is nothing to compare",
-                hint="the topics have no records before the end of the comparison: choose a "
-                "later end with --until",
+                hint="choose a later end with --until: the topics have no records before the end "
+                "of the comparison",
                 query=compared.query,
             )
         return taken.id

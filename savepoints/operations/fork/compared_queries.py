@@ -111,7 +111,7 @@ def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuer
             f"compare works only for queries that read from Kafka, but {query} reads a table: "
             f"{tables}",
             hint="fork the query as part of its pipeline (savepoints pipeline fork QUERY "
-            "SAVEPOINT NAME), then: savepoints pipeline compare QUERY NAME",
+            "SAVEPOINT NAME), then compare the pipelines: savepoints pipeline compare QUERY NAME",
             query=query,
         )
     return ComparedQuery(

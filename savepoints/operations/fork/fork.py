@@ -95,7 +95,7 @@ def _write(plan: ForkPlan, store: Store, progress: Progress) -> NewCheckpoint:
     )  # fmt: skip
     if restoring.owner != plan.state:
         raise StalePlanError(
-            f"{app} has changed since the plan of this fork was made",
+            f"{app} has changed since the plan for this fork was made",
             hint=f"undo the fork (savepoints operations undo {plan.operation_id}), then run "
             "savepoints fork again",
             query=plan.query,

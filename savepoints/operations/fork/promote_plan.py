@@ -22,6 +22,7 @@ from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Merge
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,8 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
     for one in merged(live):
         if merge_ledger.find_same_batch(there, one.input, one.content_hash) is None:
             raise NotAlignedError(
-                f"{one.rows} late events of {one.batch} were merged into {live} but not into "
-                f"{fork}, and a promotion would lose them",
+                f"{fork} lacks {count_text(one.rows, 'late event')} that were merged into {live} "
+                f"from batch {one.batch}, and a promotion would lose them",
                 hint=f"merge them into the fork: savepoints merge {fork} {_again(one)}; "
                 f"or fork {live} again",
                 query=fork,

@@ -79,7 +79,7 @@ def require_possible(
         name, one = next(iter(known.clone_of.items()))
         raise IncompatibleError(
             f"{other.outputs.get(name)} is a shallow clone of {one.uri}: once readers have "
-            "switched to it, VACUUM on the original would delete its files",
+            "switched to it, VACUUM on the original would delete files that the clone reads",
             hint="promote with --outputs replace, or fork again with: savepoints fork … "
             "--outputs copy",
             query=fork,

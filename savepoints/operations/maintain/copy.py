@@ -275,7 +275,7 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
     raise TargetExistsError(
         f"{target.root} has a savepoint {savepoint.id} with different content",
         hint=f"compare the two: savepoints show {savepoint.id} --store {target.root}; if one "
-        f"of them was exported since, export the other: savepoints export {savepoint.id}",
+        f"of them has since been exported, export the other: savepoints export {savepoint.id}",
         savepoint=savepoint.id,
         target=str(target.root),
     )

@@ -64,7 +64,7 @@ def plan(
     store = store.snapshot()
     if not (add or remove) and description is None and pinned is None:
         raise UsageError(
-            "nothing to change: no tag and no option was given",
+            "nothing to change: no tag or option was given",
             hint="pass tags, --remove TAG, --description TEXT, --pin or --unpin",
         )
     for tag in add:

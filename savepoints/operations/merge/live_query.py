@@ -17,6 +17,7 @@ from savepoints.store.batch_log import Batch
 from savepoints.store.lineage import GenerationHistory, Reach
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Merge
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,8 +121,8 @@ class LiveQuery:
         """Refuse entities that have to be replayed from before something that no event tells of."""
         if entities and self.reach.ends_with:
             raise IncompatibleError(
-                f"{entities} entities would have to be replayed from before a change that "
-                f"no event caused: {self.reach.ends_with}",
+                f"{count_text(entities, 'entity')} would have to be replayed from before a change "
+                f"that no event caused: {self.reach.ends_with}",
                 hint="merge only events that are newer than that change, or correct the state "
                 f"by hand: savepoints edit latest --query {self.name}",
                 query=self.name,
@@ -147,6 +148,6 @@ def require_one_position(query: str, cut: CutFiles) -> None:
         raise IncompatibleError(
             f"the watermark of {query} follows its most advanced input ({_WATERMARK_POLICY} is "
             "not min), so late events of the other input could be dropped",
-            hint=f"start the query in a new checkpoint with {_WATERMARK_POLICY}=min",
+            hint=f"start the query with a new checkpoint and {_WATERMARK_POLICY}=min",
             query=query,
         )

@@ -49,6 +49,7 @@ from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import MergePolicy
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -231,7 +232,8 @@ def _events(late: LateBatch, asked: MergeRequest, merge_id: str) -> DataFrame:
         return found
     if removed := found.where("op = 'remove'").count():
         raise UsageError(
-            f"the batch removes or replaces {removed} events, but {_ONLY_ADD[asked.policy]}",
+            f"the batch removes or replaces {count_text(removed, 'event')}, but "
+            f"{_ONLY_ADD[asked.policy]}",
             hint=f"omit --policy {asked.policy}",
             query=asked.query,
         )

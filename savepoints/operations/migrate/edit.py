@@ -213,9 +213,10 @@ def _make(
         counted, contents = found.write(canonical.table(store.root, plan.savepoint_id))
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
-            f"the change is not deterministic: it now selects {counted.chosen} rows and changes "
-            f"{counted.changed} (planned: {plan.rows_chosen} and {plan.rows_changed}), or selects "
-            "other rows or writes other values than planned; nothing was changed",
+            "the change is not deterministic: the rows that it selects or the values that it "
+            f"writes differ from the plan (it now selects {counted.chosen} rows and changes "
+            f"{counted.changed}; planned: {plan.rows_chosen} and {plan.rows_changed}); nothing "
+            "was changed",
             hint="remove rand(), now() and the like from the expressions",
         )
     faults.reach("edit.rows")
@@ -277,7 +278,7 @@ def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[Sto
         if arrived != file.sha256:
             raise VerificationError(
                 f"{file.stored_at} is damaged: its SHA-256 is {arrived} instead of {file.sha256}",
-                hint="edit another savepoint; to see them: savepoints list",
+                hint="choose another savepoint to edit: savepoints list",
                 files=[file.stored_at],
             )
         return replace(file, stored_at=target)
@@ -299,7 +300,7 @@ def _require_change(change: StateEdit, reason: str) -> None:
     given = [bool(change.assignments), change.delete, change.function is not None]
     if sum(given) != 1:
         raise UsageError(
-            "an edit must either set fields or delete rows, and not both",
+            "an edit must either set fields or delete rows, not both",
             hint="pass, for example, --set 'count = count + 1' to change rows, or --delete",
         )
     if change.delete and change.where is None:
@@ -317,7 +318,7 @@ def _require_editable(savepoint: Savepoint) -> None:
     if savepoint.state != "complete":
         raise VerificationError(
             f"savepoint {savepoint.id} is {savepoint.state}: {savepoint.state_reason}",
-            hint="edit another savepoint; to see them: savepoints list",
+            hint="choose another savepoint to edit: savepoints list",
             savepoint=savepoint.id,
         )
     if native := [one for one in savepoint.operators if one.native_only]:
@@ -343,15 +344,16 @@ def _require_rows(
         )
     if not change.delete and not counted.changed:
         raise NotFoundError(
-            f"all {counted.chosen} rows that match already have these values",
+            "nothing to change: the rows that match already have these values (rows: "
+            f"{counted.chosen})",
             hint=look,
             savepoint=savepoint.id,
         )
     concerned = counted.changed if change.function is not None else counted.chosen
     if concerned > at_most:
         raise UsageError(
-            f"{concerned} of {counted.rows} rows would be {'removed' if change.delete else 'set'}, "
-            f"more than the limit of {at_most}",
+            f"{concerned} of {counted.rows} rows would be "
+            f"{'removed' if change.delete else 'updated'}, more than the limit of {at_most}",
             hint=f"narrow --where, or allow this with --at-most {concerned}",
         )
 

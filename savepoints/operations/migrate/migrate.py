@@ -234,9 +234,9 @@ def _require_state(savepoint: Savepoint, compared: ProgramComparison) -> None:
     if compared.program.operators and not savepoint.operators:
         raise LayoutChangedError(
             f"savepoint {savepoint.id} has no state, but {compared.program.reference} keeps state",
-            hint=f"write the offsets that `savepoints show {savepoint.id}` prints to a CSV file "
-            "(topic,partition,offset), then start the program there with empty state: savepoints "
-            f"reset {savepoint.query} --from-file FILE",
+            hint=f"save the offsets printed by `savepoints show {savepoint.id}` in a CSV file "
+            "(topic,partition,offset), then start the program from these offsets with empty state: "
+            f"savepoints reset {savepoint.query} --from-file FILE",
             savepoint=savepoint.id,
         )
 

@@ -99,8 +99,8 @@ def beyond(savepoint: Savepoint, ends: Mapping[str, TablePosition]) -> str:
         position = table_position.parse(text)
         if position is None:
             raise IncompatibleError(
-                f"besides a table that is rolled back, {savepoint.query} reads another source, at "
-                f"{text}, so it cannot stop at an exact time",
+                f"{savepoint.query} reads another source (at {text}) as well as a table that is "
+                "being rolled back, so it cannot stop at an exact time",
                 hint="roll back to the tag of a group instead; to see the groups: savepoints "
                 f"pipeline list {savepoint.query}",
                 query=savepoint.query,

@@ -51,7 +51,7 @@ def load_writer(query: str, reference: str) -> WriterFunction:
             f"the writer of {query}, {reference}, cannot be imported: {type(error).__name__}: "
             f"{message_of(error)}",
             hint=f"correct --writer {query}=MODULE:FUNCTION: the function takes the "
-            "SparkSession and returns the query's DataStreamWriter, not started",
+            "SparkSession and returns the query's DataStreamWriter without starting it",
             query=query,
         ) from error
     if not callable(found):
@@ -59,7 +59,7 @@ def load_writer(query: str, reference: str) -> WriterFunction:
             f"the writer of {query}, {reference}, has type {type(found).__name__}, but must be a "
             "function",
             hint=f"correct --writer {query}=MODULE:FUNCTION: the function takes the "
-            "SparkSession and returns the query's DataStreamWriter, not started",
+            "SparkSession and returns the query's DataStreamWriter without starting it",
             query=query,
         )
     return found  # type: ignore[no-any-return]
@@ -103,8 +103,8 @@ def catch_up(
     reached = position.read(checkpoint)
     if reached.committed != batch or reached.positions != wanted:
         raise NotAlignedError(
-            f"{query} should have ended batch {batch} at {wanted}, but is at batch "
-            f"{reached.committed} and {reached.positions}",
+            f"{query} should have finished batch {batch} at {wanted}, but its last batch is "
+            f"{reached.committed}, at {reached.positions}",
             hint="find the operation (savepoints operations list), undo it (savepoints "
             "operations undo ID), and try again",
             query=query,
@@ -183,7 +183,7 @@ def run_writer(query: str, checkpoint: Location, build: WriterFunction, settings
     ran = run_once(build(spark), checkpoint)
     if (error := ran.exception()) is not None:
         raise SavepointsError(
-            f"{query} failed while it read up to the point to which the others are rolled "
+            f"{query} failed while reading up to the point to which the other queries are rolled "
             f"back: {cause(report(error))}",
             hint="fix the cause and run the command again; or find the operation (savepoints "
             "operations list) and undo it: savepoints operations undo ID",

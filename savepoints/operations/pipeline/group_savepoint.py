@@ -256,7 +256,7 @@ def _begun_is_committed(
     if seen is None:
         raise NotAlignedError(
             f"{saving.query} writes topic {read[0]}, which another query of the pipeline "
-            "reads, but Kafka does not say how far it has been written",
+            "reads, but Kafka does not say how far the topic has been written",
             hint="check that [kafka] bootstrap_servers is set and that Kafka answers, then run the "
             "command again: it continues where it stopped",
             query=saving.query,
@@ -306,7 +306,7 @@ def read(store: Store, query: str, name: str) -> Group:
     if not made.savepoints:
         raise SavepointNotFoundError(
             f"no query in the pipeline of {query} has a savepoint with the tag {name!r}",
-            hint=f"take a savepoint of each: savepoints pipeline create {query} --tag {name}",
+            hint=f"take a savepoint of each query: savepoints pipeline create {query} --tag {name}",
             query=query,
         )
     return made

@@ -153,8 +153,8 @@ def _fitting(
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
     raise NotAlignedError(
         f"no savepoint of {query} fits together with {where}: "
-        f"{'; '.join(problems[-1:]) or 'it has none'}",
-        hint=f"choose a later savepoint: savepoints list --query {held[0].query}; in future, "
+        f"{'; '.join(problems[-1:]) or 'the query has no savepoints'}",
+        hint=f"choose a later savepoint: savepoints list --query {held[0].query}; in the future, "
         f"save all queries as one group: savepoints pipeline create {query} --tag NAME",
         query=query,
     )

@@ -253,7 +253,7 @@ def _to_safety(
             raise NotFoundError(
                 f"{one.query} had nothing to save when the {done.verb} {done.operation_id} "
                 "began, so it has no state to go back to",
-                hint=f"choose a savepoint by hand: savepoints list --query {one.query}",
+                hint=f"choose a savepoint to roll back to: savepoints list --query {one.query}",
                 query=one.query,
             )
         ids[one.query] = one.safety_id

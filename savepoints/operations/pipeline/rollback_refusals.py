@@ -97,7 +97,7 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
             apps.load_for(one.query, settings.queries[one.query])
         elif one.is_behind and one.writer is None:
             raise UsageError(
-                f"{one.query} must read {_left(one)} before what it reads is rolled back, but "
+                f"{one.query} must read {_left(one)} before its inputs are rolled back, but "
                 "its program is unknown",
                 hint=f"add [queries.{one.query}] with its app to the settings; or pass "
                 f"--writer {one.query}=MODULE:FUNCTION, where FUNCTION takes the SparkSession and "

@@ -137,7 +137,7 @@ class EqualCuts:
 
 def _mixed(pair: ForkedPair) -> IncompatibleError:
     return IncompatibleError(
-        f"{pair.live} and {pair.fork} cannot be brought to equal cuts, because they read "
+        f"{pair.live} and {pair.fork} cannot be run to the same positions, because they read "
         "different Kafka topics, or both topics and tables",
         hint="choose queries that both read only tables, or only the same topics",
         query=pair.live,

@@ -238,7 +238,8 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
             f"[queries.{fork.query}.tables] in the settings names "
             f"{', '.join(given.tables.values()) or 'no table'}, but the fork would read "
             f"{', '.join(tables.values()) or 'none'}",
-            hint=f"remove [queries.{fork.query}] from the settings, or name these tables there",
+            hint=f"remove [queries.{fork.query}] from the settings, or name there the "
+            "tables that the fork would read",
             query=fork.query,
         )
     return replace(fork.binding, bound={**fork.binding.bound, "tables": tables})
@@ -251,7 +252,7 @@ def _copies(forks: Sequence[ForkPlan]) -> dict[str, str]:
 def _refuse_unknown_order(found: Pipeline) -> None:
     if unknown := rollback_refusals.unknown_order(found, every=False):
         raise NotAlignedError(
-            f"{found.query} and the queries that read from it cannot be forked as one: "
+            f"{found.query} and the queries that read from it cannot be forked together: "
             + "; ".join(one.what for one in unknown),
             hint=f"see who reads whose tables: savepoints pipeline show {found.query}; or fork "
             "one query: savepoints fork",
@@ -299,8 +300,8 @@ def _refuse_unreadable(found: Pipeline, cut: MemberCut) -> None:
         if problem:
             raise NotAlignedError(
                 f"{cut.savepoint.id} of {query} {problem}",
-                hint=f"choose a later savepoint: savepoints list --query {query}; or fork the "
-                "query that writes the table as well",
+                hint=f"choose a later savepoint: savepoints list --query {query}; or also "
+                "fork the query that writes the table",
                 query=query,
                 uri=edge.table_uri,
             )

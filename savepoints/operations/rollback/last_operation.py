@@ -34,7 +34,7 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
         why = f"the last operation was the {done[0].verb} {done[0].id}"
     raise NotFoundError(
         f"cannot undo {of}: {why}",
-        hint=f"see what was done to it: savepoints operations list --query {query}",
+        hint=f"list the operations on the query: savepoints operations list --query {query}",
         query=query,
     )
 
@@ -50,8 +50,8 @@ def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:
         raise IncompatibleError(
             f"{', '.join(followers)} already applied the correction of the {last.verb} "
             f"{last.id} and would keep it if this {last.verb} were undone",
-            hint=f"remove the events from all of them instead: savepoints merge {last.query} "
-            "--batch URI --downstream merge, with op remove in the batch",
+            hint="remove the merged events from all these queries instead, with a batch whose "
+            f"column op says remove: savepoints merge {last.query} --batch URI --downstream merge",
             query=last.query,
             operation=last.id,
         )

@@ -80,8 +80,8 @@ def rewound(
     if not (found.outputs or context.output_uris or context.output_topics):
         raise NotAlignedError(
             f"the output tables of {found.query} are unknown, so rows written after batch "
-            f"{found.batch_id} would stay there and be written a second time",
-            hint=f"name the tables in [queries.{found.query}.outputs] in the settings; or "
+            f"{found.batch_id} would stay in them and be written a second time",
+            hint=f"add the tables to [queries.{found.query}.outputs] in the settings; or "
             "leave the outputs as they are: --outputs none",
             query=found.query,
         )
@@ -218,7 +218,7 @@ def _saved_at(context: QueryContext, begin_at: tuple[str, ...]) -> Savepoint:
     raise UsageError(
         f"no savepoint of {query} was taken at exactly {'; '.join(begin_at)}, so it is unknown "
         "which version to rewind the outputs to",
-        hint="use --outputs keep or --outputs truncate, or go to a savepoint instead: "
+        hint="use --outputs keep or --outputs truncate, or roll back to a savepoint instead: "
         f"savepoints rollback NAME --query {query}",
         query=query,
     )

@@ -105,7 +105,7 @@ def beside(current: Generation, number: int) -> Location:
     if not Location.of(current.checkpoint).uri.path:
         raise UsageError(
             f"the checkpoint of {current.query} is the whole bucket {current.checkpoint}, so the "
-            "new one cannot be beside it",
+            "new checkpoint cannot be created next to it",
             hint="name a new directory: --to s3://bucket/path",
             query=current.query,
         )

@@ -264,8 +264,8 @@ def _present(context: QueryContext) -> _Present:
     not_kafka = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
     if not_kafka:
         raise IncompatibleError(
-            f"source {not_kafka[0]} of {query} prevents a reset, which needs a query that "
-            "reads only Kafka topics or only Delta tables",
+            f"{query} cannot be reset because of source {not_kafka[0]}: a reset works only for "
+            "a query that reads only Kafka topics or only Delta tables",
             hint="roll back to a savepoint or a retained batch instead: savepoints rollback --help",
             query=query,
         )
@@ -366,7 +366,7 @@ def _require_state(query: str, state: State, now: _Present) -> None:
     if state == "keep" and now.batch_id is None:
         raise NoCommittedBatchError(
             f"{query} has no committed batch, so there is no state to keep",
-            hint="omit --state, to start with empty state",
+            hint="omit --state to start with empty state",
             query=query,
         )
 
@@ -413,7 +413,7 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
         return ()
     if bound is None:
         raise IncompatibleError(
-            f"late events were merged into {query} after that position, for example by "
+            f"late events were merged into {query} after the new position, for example by "
             f"{found[0].id}, but it is unknown which inputs read them",
             hint=f"add a section [queries.{query}] with app and archives to the settings",
             query=query,

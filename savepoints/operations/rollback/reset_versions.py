@@ -38,7 +38,7 @@ def resolve(
     if missing := [one.table_id for one in now if one.table_id not in known]:
         raise UsageError(
             f"{query} reads the Delta table with the id {missing[0]}, whose location is unknown",
-            hint="add it to the settings, by the name of the input: "
+            hint="add the table to the settings, under the name of the input: "
             f'[queries.{query}.tables] INPUT = "URI"',
             query=query,
             table_id=missing[0],
@@ -94,8 +94,7 @@ def _to(
         raise UsageError(
             f"version {version} of {table.uri} is out of range, as the table has versions "
             f"{table.oldest} to {table.newest}; nothing was reset",
-            hint=f"choose a version from {table.oldest} to {table.newest + 1}, which is the "
-            "next one",
+            hint=f"choose a version from {table.oldest} to {table.newest + 1} (the next version)",
             uri=table.uri,
             version=version,
         )

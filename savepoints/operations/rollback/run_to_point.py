@@ -42,7 +42,7 @@ def application_of(
         )
     if not rewind_outputs:
         raise UsageError(
-            f"the point lies between two savepoints, so {query} has to run to reach it; that "
+            f"the point lies between two savepoints, so {query} has to run to reach it; the run "
             "writes to its outputs, which must be rewound first",
             hint=f"omit --outputs none, or choose a savepoint: savepoints list --query {query}",
             query=query,

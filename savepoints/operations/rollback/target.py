@@ -146,7 +146,7 @@ def query_of(store: Store, query: str | None) -> str:
         return queries[0]
     raise UsageError(
         f"the store has {len(queries)} queries, so it is unclear which one is meant",
-        hint=f"name one with --query: {', '.join(queries) or 'none yet'}",
+        hint=f"name one with --query (in the store: {', '.join(queries) or 'none yet'})",
     )
 
 
@@ -295,9 +295,9 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
         {source_kind.kind_of(one) for one in savepoints[0].cut.offsets} if savepoints else ()
     )
     raise SavepointNotFoundError(
-        f"no savepoint of {query} was taken while it read only from Kafka or only from Delta "
-        f"tables, which an exact time needs (it reads: {', '.join(kinds) or 'nothing yet'})",
-        hint="go by when batches were committed (--at-by commit), or choose a savepoint: "
+        "an exact time needs a savepoint whose sources are only Kafka topics or only Delta "
+        f"tables, but {query} has none (it reads: {', '.join(kinds) or 'nothing yet'})",
+        hint="use the commit times of batches (--at-by commit), or choose a savepoint: "
         f"savepoints list --query {query}",
         query=query,
     )
@@ -312,8 +312,8 @@ def _committed_to_tables(
         raise UsageError(
             f"the locations of the tables that {query} reads are unknown, and so are their "
             "versions at that time",
-            hint=f"add [queries.{query}.tables] to the settings, or go by when batches were "
-            "committed: --at-by commit",
+            hint=f"add [queries.{query}.tables] to the settings, or use the commit times of "
+            "batches: --at-by commit",
             query=query,
         )
     tables = [delta_versions.read(uri) for uri in sorted(set(bound.tables.values()))]

@@ -28,7 +28,6 @@ from savepoints.errors import (
     SavepointsError,
     UnfinishedOperationError,
     UnreachableError,
-    UsageError,
 )
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, Savepoint
@@ -132,10 +131,9 @@ class _Subject:
                 raise NotAlignedError(
                     f"{uri} already has the batches of {self.name} up to {written}, but "
                     f"{self.checkpoint} has "
-                    f"{'begun none' if begun < 0 else f'only begun batch {begun}'}: another driver "
-                    "has run the "
-                    "query from an old checkpoint, and Delta silently drops every batch that this "
-                    f"driver writes, up to batch {written}",
+                    f"{'begun none' if begun < 0 else f'begun only those up to batch {begun}'}: "
+                    "another driver has run the query from an old checkpoint, and Delta silently "
+                    f"drops every batch that this driver writes, up to batch {written}",
                     hint="make sure that the other driver has stopped, then " + self._way_back(),
                     query=self.name,
                     uri=uri,
@@ -455,11 +453,6 @@ def attach(
     if settings is None:
         known = store.settings if isinstance(store, Store) else None
         settings = known or config_settings.load(flags={"store": uri})
-    if not (uri or settings.store):
-        raise UsageError(
-            "no store was given",
-            hint="pass one: savepoints.attach(…, store='s3://bucket/savepoints')",
-        )
     opened = Store.at(uri or settings.store, settings=settings).make(_LOG.info)
     directory = Location.of(checkpoint or listener.checkpoint_of(query))
     called = opened.generations.name_of(directory, name) or query.name or str(query.id)

@@ -15,11 +15,11 @@ def refusal(
     store: Store, query: str, checkpoint: Location, outputs: Mapping[str, str]
 ) -> PartlyDoneError:
     """Return the error that names the newest savepoint, and what saves the newest batch."""
-    ended = f"the JVM of this driver has ended, so no last savepoint of {query} was taken"
+    ended = f"the JVM of this driver has ended, so no final savepoint of {query} was taken"
     known = history.history(store, query) if store.generations.find_current(query) else []
     batch = position.read(checkpoint).committed
     again = "start the driver again: it continues from its checkpoint"
-    alone = "in future, send the signal only to the Python process"
+    alone = "in the future, send the signal only to the Python process"
     if batch is None:
         return PartlyDoneError(f"{ended}; no batch was committed either", hint=again, query=query)
     if not known:

@@ -188,7 +188,7 @@ def _wait(
             raise PartlyDoneError(
                 f"{query} is not {target}, because the run ({begun.run}) ended first",
                 hint=f"see why it ended: savepoints events --query {query}; the next run will "
-                f"be {target}",
+                f"start {target}",
                 query=query,
             )
         if time.monotonic() > end:

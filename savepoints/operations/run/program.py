@@ -99,6 +99,6 @@ def _refuse_promoted(store: Store, order: Order, app: str) -> None:
             f"this run was started with --app {app}, but a fork has since taken over as "
             f"generation {now.generation} of {query}",
             hint=f"run the program of the fork: savepoints run {query}; or start the run again "
-            "with --app to use another one",
+            "with --app to use another program",
             query=query,
         )

@@ -112,7 +112,8 @@ def _export(plan: ExportPlan, store: Store, progress: Progress, tasks: int | Non
         except FileExistsError:
             raise UsageError(
                 f"savepoint {plan.savepoint_id} is being exported by another process",
-                hint=f"wait for it to finish, then look: savepoints show {plan.savepoint_id}",
+                hint="wait for it to finish, then check the savepoint: savepoints show "
+                f"{plan.savepoint_id}",
                 savepoint=plan.savepoint_id,
             ) from None
         faults.reach("export.manifest")

@@ -26,9 +26,9 @@ def read(checkpoint: Location, batch_id: int | None) -> CutFiles:
         except FileNotFoundError as gone:
             missing = gone
     raise NoCommittedBatchError(
-        f"a file of the batch is missing in {checkpoint}: {missing}",
-        hint=f"raise {_RETAINED}, if the query removes old files too quickly; otherwise the "
-        "checkpoint is damaged: savepoints run QUERY --recover",
+        f"a file of the batch is missing from {checkpoint}: {missing}",
+        hint=f"if the query removes old files too quickly, raise {_RETAINED}; otherwise the "
+        "checkpoint is damaged, so recover it: savepoints run QUERY --recover",
         checkpoint=str(checkpoint),
     )
 

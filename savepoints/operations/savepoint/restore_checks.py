@@ -52,7 +52,7 @@ def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
         raise IncompatibleError(
             f"{unreplayable_text(query, found)}, so records after batch {cut.batch_id} would be "
             "lost",
-            hint="accept the loss with --accept-unreplayable; in future, read from Kafka, "
+            hint="accept the loss with --accept-unreplayable; in the future, read from Kafka, "
             "files or tables",
             query=query,
             sources=list(found),

@@ -159,7 +159,7 @@ def _require_rows(savepoint: Savepoint, what: str, *, keyless_too: bool) -> None
             raise NativeOnlyError(
                 f"{what} needs the state rows of operator {one.operator_id} ({one.name}), but "
                 f"{one.native_only}",
-                hint="omit --partitions and --provider, which restores the state unchanged",
+                hint="omit --partitions and --provider to restore the state unchanged",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )

@@ -162,7 +162,7 @@ class _Pair:
                 )
         if not self._common:
             raise IncompatibleError(
-                f"{self.before.uri} and {self.after.uri} have no column in common",
+                f"{self.before.uri} and {self.after.uri} have no columns in common",
                 hint="compare other queries: these outputs have the same name but different "
                 "content",
                 output=self.before.name,

@@ -51,7 +51,7 @@ def refuse_ambiguous(outputs: Sequence[str]) -> None:
     """
     if twice := sorted({one for one in outputs if outputs.count(one) > 1}):
         raise UsageError(
-            f"several queries have an output {twice[0]}, so SQL that reads it is ambiguous",
+            f"several queries have an output named {twice[0]}, so SQL that reads it is ambiguous",
             hint="rename the output of one query in its application, or remove the SQL from "
             "[compare.metrics] and [promote.checks]",
             output=twice[0],
@@ -91,7 +91,7 @@ def _is_figure(value: object) -> bool:
 
 def _described(values: Sequence[tuple[object, ...]]) -> str:
     if len(values) != 1:
-        return "no row" if not values else "several rows"
+        return "no rows" if not values else "several rows"
     if len(values[0]) != 1:
         return f"{len(values[0])} columns"
     return f"{values[0][0]!r}"

@@ -82,8 +82,8 @@ def _names(rows: EntityRows, key: Sequence[str]) -> _Names:
     known = {name.casefold(): name for name in rows.table.columns}
     if lacking := [name for name in key if name.casefold() not in known]:
         raise IncompatibleError(
-            f"{uri} has no column {lacking[0]!r}, which MergeFunctions(rows=…) names as the "
-            "key of its rows",
+            f"{uri} has no column {lacking[0]!r}, which is in the key given in "
+            "MergeFunctions(rows=…)",
             hint=f"correct the key; the table has the columns {', '.join(known.values())}",
             uri=uri,
             column=lacking[0],
@@ -120,7 +120,9 @@ def _made(function: CombineRows, names: _Names, batch: pa.RecordBatch) -> pa.Rec
     made = function(live, late)
     if not isinstance(made, pa.RecordBatch) or set(made.schema.names) != set(names.all):
         has = made.schema.names if isinstance(made, pa.RecordBatch) else type(made).__name__
-        raise _wrong(names, f"returned {has} instead of a RecordBatch with {list(names.all)}")
+        raise _wrong(
+            names, f"returned {has} instead of a RecordBatch with columns {list(names.all)}"
+        )
     if made.num_rows != live.num_rows:
         raise _wrong(names, f"returned {made.num_rows} rows instead of {live.num_rows}")
     for name in names.key:

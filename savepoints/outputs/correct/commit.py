@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
+from savepoints.errors import NotAlignedError
 from savepoints.outputs.correct.entity_rows import EntityRows
 from savepoints.outputs.correct.row_difference import (
     HASH,
@@ -143,7 +143,8 @@ def find_correction(uri: str, app_id: str, batch_id: int) -> tuple[int, Mark | N
             return one.version, mark(one.user_metadata)
     raise NotAlignedError(
         f"the log of {uri} no longer has the commit of batch {batch_id} of {app_id}",
-        hint=LEAVE_OUTPUTS,
+        hint=f"see what the log has, with Spark SQL: DESCRIBE HISTORY delta.`{uri}`; to keep it "
+        "longer, raise delta.logRetentionDuration",
         uri=uri,
         app_id=app_id,
         batch_id=batch_id,

@@ -179,7 +179,7 @@ def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) 
         raise IncompatibleError(
             f"the replay wrote a row to {rows.live.output.uri} with {rows.entity} = "
             f"{stray[0]!r}, which is not one of the entities that were replayed",
-            hint="name the column that holds the entity in the application: Output(…, "
+            hint="in the application, name the column that holds the entity: Output(…, "
             "entity_key=…)",
             uri=rows.live.output.uri,
             column=rows.entity,

@@ -238,7 +238,7 @@ def undo(correction: Correction, operation_id: str, spark: SparkSession | None =
     if reached > correction.batch_id:
         raise NotAlignedError(
             f"{live.output.uri} already has batch {reached} of the generation that the merge "
-            "began, and undoing the merge would lose its rows",
+            "began, so undoing the merge would lose the rows of that batch",
             hint="roll back to a savepoint from before the merge instead: savepoints rollback NAME",
             uri=live.output.uri,
             batch_id=reached,
@@ -262,8 +262,8 @@ def refuse_changed(correction: Correction) -> None:
     ]
     if own:
         raise NotAlignedError(
-            f"{live.output.uri} was written to during the merge: version {live.newest} "
-            f"was the newest, and now version {own[-1].version} ({own[-1].operation}) is",
+            f"{live.output.uri} was written to during the merge: version "
+            f"{own[-1].version} ({own[-1].operation}) was committed after version {live.newest}",
             hint="pause the query while its outputs are corrected, and run the merge again",
             uri=live.output.uri,
             versions=[one.version for one in own],

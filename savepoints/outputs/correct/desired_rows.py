@@ -81,7 +81,7 @@ def refuse_several(rows: DataFrame, key: Sequence[str], uri: str) -> None:
         raise SeveralRowsError(
             f"the replay wrote several rows with the same key to {uri} in one batch, so it is "
             f"unknown which of them is the last ({count_text(doubled, 'key')} affected)",
-            hint="choose a key for the output that is unique for each row",
+            hint="give the output a key that is unique for each row",
             uri=uri,
             key=list(key),
         )

@@ -98,8 +98,8 @@ class EntityRows:
         rows, uri = self.written(replayed), self.live.output.uri
         if nobody := rows.where(F.col(quoted(self.entity)).isNull()).count():
             raise IncompatibleError(
-                f"the replay wrote {count_text(nobody, 'row')} without {self.entity} to {uri}, so "
-                "it is unknown which entity to correct",
+                f"the replay wrote {count_text(nobody, 'row')} to {uri} without a value in "
+                f"{self.entity}, so it is unknown which entity to correct",
                 hint=REBUILD_OUTPUT,
                 uri=uri,
                 column=self.entity,

@@ -76,7 +76,7 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
         raise NotAlignedError(
             f"{what} cannot be read: {plain(str(error))[:500]}",
             hint="check whether Delta's retention has removed it "
-            "(delta.logRetentionDuration), and whether you may read the table",
+            "(delta.logRetentionDuration), and whether you have permission to read the table",
             uri=str(location),
             version=version,
         ) from None
@@ -252,9 +252,10 @@ def _of_checkpoints(
         break
     raise NotAlignedError(
         f"the log of {uri} no longer shows which version belongs to batch {batch_id} of "
-        f"{' or '.join(app_ids)}: commits before version {oldest} were removed, and the log "
-        "has no checkpoint of that version",
-        hint="take a savepoint of a newer batch, or raise delta.logRetentionDuration",
+        f"{' or '.join(app_ids)}: commits before version {oldest} were removed, and no "
+        "checkpoint in the log shows it either",
+        hint="take a savepoint of a newer batch; to keep the log longer, raise "
+        "delta.logRetentionDuration",
         uri=uri,
         batch_id=batch_id,
         app_ids=list(app_ids),
@@ -274,11 +275,11 @@ def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
     listed = ", ".join(f"{app} (at {at})" for app, at in known) or "none"
     example = f", for example in version {foreign.version} ({foreign.operation})" if foreign else ""
     raise NotAlignedError(
-        f"rows were written to {uri} without a transaction id of "
+        f"rows were written to {uri} without the transaction id "
         f"{' or '.join(app_ids)}{example}, so it is unknown which batch they belong to; the "
         f"transaction ids of the table: {listed}",
-        hint="set the id under which the query writes in [queries.NAME.app_ids]; or write "
-        "with the options txnAppId and txnVersion; or leave this table out",
+        hint="in [queries.NAME.app_ids], set the id under which the query writes; or write "
+        "with the options txnAppId and txnVersion; or remove this table from the query's outputs",
         uri=uri,
         batch_id=batch_id,
         app_ids=list(app_ids),

@@ -57,7 +57,7 @@ def only_by_spark(table: DeltaTable) -> list[str]:
 def refused(uri: str, features: list[str], why: str = "") -> IncompatibleError:
     """Return the refusal of a table that cannot be taken back, which names its features."""
     return IncompatibleError(
-        f"{uri} uses table features that only Spark can write, so it cannot be rewound here: "
+        f"{uri} cannot be rewound here, because it uses table features that only Spark can write: "
         f"{', '.join(features)}" + (f" ({why})" if why else ""),
         # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
         hint="leave the table as it is: savepoints rollback SAVEPOINT --outputs none; for a reset, "

@@ -241,7 +241,7 @@ def _require_known(there: Snapshot, uri: str) -> None:
         unknown.append(f"writer version {there.protocol['minWriterVersion']}")
     if unknown:
         raise IncompatibleError(
-            f"{uri} has table features that savepoints cannot copy exactly: {', '.join(unknown)}",
+            f"{uri} has table features that cannot be copied exactly: {', '.join(unknown)}",
             hint="drop the features (ALTER TABLE … DROP FEATURE …) and fork from a later "
             "savepoint, or fork with an application without this output: --app MODULE:ATTR",
             uri=uri,
@@ -277,8 +277,8 @@ def _require_files(there: Snapshot, output: OutputVersion) -> None:
     if lost := snapshot.missing_files(there, Location.of(output.uri)):
         raise NotAlignedError(
             f"version {output.version} of {output.uri} is missing "
-            f"{count_text(len(lost), 'file')}, deleted by VACUUM or by hand, for example "
-            f"{lost[0]}",
+            f"{count_text(len(lost), 'file')} (for example {lost[0]}), deleted by VACUUM or by "
+            "hand",
             hint="choose a newer savepoint to fork from: savepoints list",
             uri=output.uri,
             files=lost,

@@ -69,12 +69,13 @@ def plan(
     keeps_columns = own_rows is not None or live.engine == "spark"
     if keeps_columns and _columns(uri) != _columns(source.uri, source.version):
         why = (
-            "which also has other writers"
+            "the live table also has other writers"
             if own_rows is not None
-            else "whose columns can only be restored by Spark, and not exactly"
+            else "only Spark can restore the columns of the live table, and not exactly"
         )
         raise IncompatibleError(
-            f"{source.uri} has different columns from {uri}, {why}",
+            f"the rows of {source.uri} cannot replace those of {uri}, because the columns differ "
+            f"and {why}",
             hint="let the fork's program write the columns of the live table, or promote "
             "with --outputs point",
             uri=uri,

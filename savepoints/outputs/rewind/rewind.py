@@ -289,8 +289,8 @@ def _refuse_unreadable(output: OutputVersion) -> None:
     if gone := unreadable_files(output):
         raise NotAlignedError(
             f"version {output.version} of {output.uri} is missing "
-            f"{count_text(len(gone), 'file')}, deleted by VACUUM or by hand, for example "
-            f"{gone[0]}",
+            f"{count_text(len(gone), 'file')} (for example {gone[0]}), deleted by VACUUM or by "
+            "hand",
             hint=LEAVE_OUTPUTS,
             uri=output.uri,
             files=gone,

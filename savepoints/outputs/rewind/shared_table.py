@@ -52,7 +52,7 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
     if left.schema() != right.schema():
         raise IncompatibleError(
             f"the columns of {uri} changed between versions {one} and {other}, so only the "
-            "whole table can be rewound, not its rows that match own_rows",
+            "whole table can be rewound, not just the rows that match own_rows",
             hint=f"remove this output from [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
             uri=uri,
         )
@@ -108,7 +108,7 @@ def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
     except (DeltaError, OSError, ValueError) as error:
         raise IncompatibleError(
             f"own_rows does not work for {uri}: {where}: {plain(str(error))[:300]}",
-            hint="write SQL over the table's columns in [queries.NAME.own_rows], for example: "
-            "source = 'shop'",
+            hint="write an SQL condition on the table's columns in [queries.NAME.own_rows], for "
+            "example: source = 'shop'",
             uri=uri,
         ) from None

@@ -46,9 +46,8 @@ def require_possible(
     if changed := version_difference.beyond_files(now, then):
         raise IncompatibleError(
             f"{uri} cannot be rewound to version {version}: only Spark can write its table "
-            f"features ({', '.join(features)}), and not only its rows have changed "
-            "since then, but also: "
-            f"{', '.join(changed)}",
+            f"features ({', '.join(features)}), and changes since then go beyond "
+            f"its rows: {', '.join(changed)}",
             hint="choose a savepoint from after that change, or leave the outputs as they "
             "are: savepoints rollback SAVEPOINT --outputs none",
             uri=uri,

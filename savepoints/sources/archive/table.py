@@ -196,7 +196,7 @@ def exchange(
     if said is None or said["id"] != mine:
         raise QueryRunningError(
             f"another process is already compacting the archive {location}",
-            hint="let that process finish; nothing was changed here",
+            hint="wait for that process to finish; this one changed nothing",
             uri=str(location),
         )
 

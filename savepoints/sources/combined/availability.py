@@ -74,7 +74,7 @@ def require_available(
         raise SourceDataGoneError(
             f"Kafka no longer has the records that the query would read next: {listed}",
             hint="choose a savepoint whose records Kafka still has (savepoints list "
-            "--check-sources), or name an archive that has them in [queries.NAME.archives]",
+            "--check-sources), or set INPUT in [queries.NAME.archives] to an archive that has them",
             partitions=gone,
         )
     return [one for one in available if one is not None]

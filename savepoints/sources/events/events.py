@@ -89,7 +89,7 @@ def _require(columns: Sequence[str], decoding: Decoding) -> None:
     wanted = (decoding.entity_key, decoding.event_time, *decoding.event_id)
     if lost := [name for name in wanted if name not in columns]:
         raise UsageError(
-            f"decode returns no column {', '.join(lost)}, only {', '.join(columns)}",
+            f"decode does not return {', '.join(lost)}; it returns {', '.join(columns)}",
             hint="correct entity_key, event_time or event_id in Input(…) of the application",
             columns=lost,
         )

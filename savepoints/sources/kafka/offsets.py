@@ -199,7 +199,7 @@ def parse_offsets(text: str) -> KafkaOffsets:
     except ValueError as error:
         raise UsageError(f"the offsets are not valid JSON: {error}", hint=_JSON_HINT) from None
     if not isinstance(data, dict) or not data:
-        raise UsageError("the offsets contain no topic", hint=_JSON_HINT)
+        raise UsageError("the offsets contain no topics", hint=_JSON_HINT)
     found: KafkaOffsets = {}
     for topic, parts in data.items():
         if not isinstance(parts, dict) or not parts:

@@ -43,9 +43,8 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
             gone.append(f"{topic} partition {part}: wanted {start} to {stop}, available {found}")
     if gone:
         raise SourceDataGoneError(
-            f"neither the archive nor Kafka has all records that are needed: {'; '.join(gone)}",
-            hint="choose another savepoint, and in future archive records before Kafka's "
-            "retention removes them: python -m savepoints.jobs.archive QUERY INPUT --until "
-            "latest",
+            f"the archive and Kafka together lack records that are needed: {'; '.join(gone)}",
+            hint="choose another savepoint; in the future, archive records before Kafka's "
+            "retention removes them: python -m savepoints.jobs.archive QUERY INPUT --until latest",
             partitions=gone,
         )

@@ -133,8 +133,8 @@ def resolve(
     if gone and not allow_data_loss:
         raise SourceDataGoneError(
             f"Kafka may no longer have all records of {'; '.join(gone)}",
-            hint="choose a later target, name an archive that has them in "
-            "[queries.NAME.archives], or accept the loss with --allow-data-loss",
+            hint="choose a later target, set INPUT in [queries.NAME.archives] to an archive that "
+            "has them, or accept the loss with --allow-data-loss",
             partitions=gone,
         )
     return tuple(moves)

@@ -90,7 +90,7 @@ def read(
             f"{batch} has decoded events, but the input {source.name} does not define how to "
             "encode them as records",
             hint="define Input(…, encode=…) in the application, or pass the batch as Kafka "
-            "records, in a column named value",
+            "records, with each event encoded in a column named value",
             batch=batch,
             input=source.name,
         )

@@ -75,9 +75,10 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
     wanted = records if is_records else events
     if lacking and not is_records:
         raise IncompatibleError(
-            f"{batch} has no column {', '.join(lacking)}, only {', '.join(rows.columns)}",
-            hint="write all columns of a decoded event, or Kafka records with at least a "
-            "column named value",
+            f"{batch} lacks columns of a decoded event: {', '.join(lacking)}; it has only "
+            f"{', '.join(rows.columns)}",
+            hint="write decoded events with all of their columns, or write Kafka records: a "
+            "column named value and, optionally, key, timestamp and headers",
             batch=batch,
             columns=lacking,
         )
@@ -147,7 +148,7 @@ def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) ->
     if wrong:
         raise IncompatibleError(
             f"columns of {batch} have the wrong type: {'; '.join(wrong)}",
-            hint="write the batch with the types that decode returns",
+            hint="cast the columns to the expected types and write the batch again",
             batch=batch,
             columns=wrong,
         )

@@ -109,6 +109,6 @@ def _failures(source: LateInput, what: str) -> Iterator[None]:
         raise IncompatibleError(
             f"the input {source.name} failed while the batch was being {what}: "
             f"{plain(message_of(error))[:500]}",
-            hint="correct the rows that the message names; nothing of the batch was merged",
+            hint="correct the rows that the message names; none of the batch was merged",
             input=source.name,
         ) from error

@@ -60,7 +60,7 @@ def require_entities(rows: DataFrame) -> None:
         raise IncompatibleError(
             f"the table has {count_text(nobody, 'changed row')} without a value in entity_key, so "
             "it is unknown which entity to replay",
-            hint="correct entity_key of the input, or drop such rows in decode",
+            hint="correct the input's entity_key, or drop such rows in decode",
         )
 
 

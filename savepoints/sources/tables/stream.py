@@ -28,7 +28,7 @@ def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -
     except AnalysisException as error:
         raise NotFoundError(
             f"the table {uri} cannot be read: {str(error).splitlines()[0]}",
-            hint="run the query that writes the table first: savepoints run NAME --until latest",
+            hint="first run the query that writes the table: savepoints run NAME --until latest",
             uri=uri,
         ) from None
     wanted = spark.createDataFrame([], schema)
@@ -41,7 +41,7 @@ def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -
         raise IncompatibleError(
             f"{uri} lacks columns that the program reads, or has them with another type: "
             f"{', '.join(wrong)}",
-            hint="correct columns=… of the TableInput, or the program that writes the table",
+            hint="correct columns=… in the TableInput, or the program that writes the table",
             uri=uri,
         )
     return found.select(*wanted.columns)

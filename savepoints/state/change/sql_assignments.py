@@ -46,7 +46,7 @@ def _require_sql(frame: DataFrame, expression: str, what: str) -> None:
     except PySparkException as error:
         raise UsageError(
             f"{what}: {typed.reason(error)}",
-            hint=f"correct it; the columns are {_column_names(frame)}",
+            hint=f"correct the expression; the columns are {_column_names(frame)}",
         ) from None
     # It is evaluated more than once, so it must be deterministic, as inside an aggregate.
     try:
@@ -118,7 +118,7 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
                 raise _key_stays(".".join(parts), "key")
             raise UsageError(
                 f"--set {text!r}: the state has no column {'.'.join(parts)!r}",
-                hint=f"correct it; the columns are {_column_names(frame)}",
+                hint=f"correct the name; the columns are {_column_names(frame)}",
             )
         path.append(names[part.lower()])
         data_type = data_type[path[-1]].dataType  # type: ignore[index]
@@ -131,8 +131,8 @@ def _assignment(frame: DataFrame, text: str, frozen: frozenset[str]) -> tuple[tu
 def _key_stays(name: str, what: str) -> UsageError:
     if what == "expires_at_ms":
         return UsageError(
-            "expires_at_ms cannot be set, because Spark keeps these times in a second place "
-            "that would no longer match",
+            "expires_at_ms cannot be set, because Spark also keeps expiry times in a second "
+            "place, which would no longer match",
             hint="set only the value, which keeps its expiry time",
         )
     return UsageError(

@@ -30,8 +30,8 @@ ENTITY = "entity"
 _CARRIED = ("column_family", "key_hash", "ord", "key_bytes", "value_bytes")
 _JOIN = "symmetricHashJoin"
 _HINT = (
-    "replay all events with savepoints merge --policy replay-all, or move the part after this "
-    "operator to a query of its own"
+    "replay all events with savepoints merge --policy replay-all, or move the part of the "
+    "query after this operator to a query of its own"
 )
 
 

@@ -239,7 +239,8 @@ def _refused(visible: Visible, rows: int, problems: Sequence[Problem]) -> SeedRo
         for one in problems
     )
     return SeedRowsError(
-        f"the rows for {visible.variable} cannot be its state, and nothing was written: {what}",
+        f"the rows for {visible.variable} cannot be used as its state, so nothing was written: "
+        f"{what}",
         hint="correct the rows and run the command again",
         rows=rows,
         problems=[vars(one) for one in problems],

@@ -174,7 +174,8 @@ def _require_settings(offsets: OffsetLogEntry, where: str) -> None:
     for key, value in expected.items():
         if offsets.conf.get(key) != value:
             raise NotAlignedError(
-                f"{where} has {key}={offsets.conf.get(key)}, but the state is written for {value}",
+                f"{where} has {key}={offsets.conf.get(key)}, but the state to be written "
+                f"requires {value}",
                 hint=RESTORE_NATIVE,
                 key=key,
             )

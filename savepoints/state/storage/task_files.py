@@ -72,7 +72,7 @@ class TaskFiles:
         if uri.scheme != "s3":
             raise IncompatibleError(
                 f"the executors cannot read {uri}, because their Python lacks obstore",
-                hint="install it there: pip install obstore",
+                hint="install it on the executors: pip install obstore",
                 uri=str(uri),
             )
         scheme, _, host = os.environ.get(_ENDPOINT, "").rpartition("://")

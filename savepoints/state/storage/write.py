@@ -190,7 +190,7 @@ def _require_order(saved: DataFrame, operators: Sequence[OperatorState]) -> None
     if found := unordered.head():
         raise ListOrderError(
             f"the order of the elements of {found.column_family} of operator "
-            f"{found.operator_id} is missing in the canonical rows",
+            f"{found.operator_id} is missing from the canonical rows",
             hint=RESTORE_NATIVE,
             operator_id=found.operator_id,
             column_family=found.column_family,

@@ -48,7 +48,7 @@ def taken(target: Uri) -> TargetExistsError:
     """Say that there is something already."""
     return TargetExistsError(
         f"{target} already exists",
-        hint="name a path that does not exist yet with --to",
+        hint="use --to with a path that does not exist yet",
         target=str(target),
     )
 

@@ -348,8 +348,8 @@ def _held(record: LeaseRecord) -> SavepointsError:
     if record.verb == RUN:
         return QueryRunningError(
             f"the query {record.query} is running: {who}, since {record.acquired_at}",
-            hint=f"pause it first: savepoints pause {record.query} --wait; or end it with a "
-            f"savepoint: kill -TERM {record.holder.pid}",
+            hint=f"pause it first: savepoints pause {record.query} --wait; or stop it, which "
+            f"takes a savepoint: kill -TERM {record.holder.pid}",
             **details,
         )
     return LockedError(

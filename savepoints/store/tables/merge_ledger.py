@@ -225,8 +225,8 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
         if unsure:
             raise NotAlignedError(
                 f"it is unknown whether generation {lost.generation} of {lost.query} includes "
-                f"the merge {unsure[0].id}, because the savepoint {gone} from which it began "
-                "was deleted",
+                f"the merge {unsure[0].id}, because the savepoint {gone}, from which this "
+                "generation began, was deleted",
                 hint="copy that savepoint back from another store, if there is a copy: "
                 f"savepoints copy {gone} DEST --store OTHER",
                 merges=[one.id for one in unsure],

@@ -117,7 +117,7 @@ def test_a_bad_expression_is_explained_on_one_line(
         (["--query", "hdfs", "--operator", "1"], "no such state"),
         (["--query", "hdfs", "--key", "k"], "is not in the form FIELD=VALUE"),
         (["--query", "hdfs", "--limit", "0"], "--limit"),
-        (["--query", "hdfs", "--jsonl", "-o", "json"], "use only one of them"),
+        (["--query", "hdfs", "--jsonl", "-o", "json"], "omit --jsonl, or omit --to and -o json"),
     ],
 )
 def test_usage_errors_need_no_spark(

@@ -339,7 +339,7 @@ def test_trap_a_savepoint_that_cannot_be_restored_is_found_by_restoring_it(
     assert report.grade == "broken"
     (finding,) = report.findings
     assert (finding.grade, finding.what) == ("broken", "the restored native form")
-    assert "sources/0/7 lists input that no batch of the offset log has used" in finding.problem
+    assert "sources/0/7 lists input that no batch in the offset log has used" in finding.problem
     assert local_store.root.list("scratch") == []
     assert local_store.root.list("uses") == []
     assert local_store.root.get(manifest.manifest_path(taken.id)) == edited.to_bytes()

@@ -106,7 +106,7 @@ def test_the_tag_of_what_is_being_removed_is_free(filled: Store) -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({}, "no tag and no option was given"),
+        ({}, "no tag or option was given"),
         ({"add": ("latest",)}, "cannot be a tag"),
         ({"add": ("latest~1",)}, "cannot be a tag"),
         ({"add": ("sp-1",)}, "cannot be a tag"),

@@ -270,7 +270,11 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
                 NotFoundError,
                 "rows that match already have these values",
             ),
-            (StateEdit("true", ("sum = 0",)), UsageError, "of 5 rows would be set, more than 3"),
+            (
+                StateEdit("true", ("sum = 0",)),
+                UsageError,
+                "of 5 rows would be updated, more than 3",
+            ),
             (
                 StateEdit("true", delete=True),
                 UsageError,

@@ -224,7 +224,7 @@ def test_a_checkpoint_whose_sst_is_gone_for_good_is_refused(
         [info.path for info in checkpoint.list("state/0/0/SSTs") if "000012" in info.path]
     )
 
-    with pytest.raises(NoCommittedBatchError, match=r"is missing in .*000012-"):
+    with pytest.raises(NoCommittedBatchError, match=r"is missing from .*000012-"):
         take(local_store, checkpoint)
 
     assert [info.path for info in local_store.root.list()] == ["store.json"]

@@ -315,7 +315,7 @@ def test_a_batch_of_another_schema_is_refused(spark: SparkSession, tmp_path: Pat
     parquet.write_table(wrong, tmp_path / "wrong.parquet")
     whole = in_parquet(tmp_path / "whole.parquet", [order(1)])
 
-    with pytest.raises(IncompatibleError, match="has no column at, cents"):
+    with pytest.raises(IncompatibleError, match="lacks columns of a decoded event: at, cents"):
         taken(spark, str(tmp_path / "few.parquet"), tmp_path)
     with pytest.raises(IncompatibleError, match="cents is string, not bigint"):
         taken(spark, str(tmp_path / "wrong.parquet"), tmp_path)

@@ -135,7 +135,9 @@ def test_trap_an_expired_savepoint_makes_no_merge_forgotten() -> None:
     merges = [one for one in MERGES if one.generation != 5]
     descent = merge_ledger.ancestry("orders", 5, LIVES, left, merges)
 
-    with pytest.raises(NotAlignedError, match="sp-2b from which it began was deleted") as refused:
+    with pytest.raises(
+        NotAlignedError, match="sp-2b, from which this generation began, was deleted"
+    ) as refused:
         merge_ledger.in_effect(merges, descent)
 
     assert refused.value.details["merges"] == [one.id for one in merges]
