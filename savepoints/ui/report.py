@@ -32,6 +32,7 @@ _ROW = 38
 # What fits beside a value on a phone.
 _LONGEST_LABEL = 28
 _MANY = 1000
+_NO_COLUMN = "no such column"
 # Half of a chart: the baseline is in its middle.
 _HALF = 50.0
 
@@ -177,12 +178,16 @@ def _values(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, str | None, str | None]]:
     for name in dict.fromkeys([*(before or {}), *(after or {})]):
-        if before is None or after is None or before.get(name) != after.get(name):
-            yield (
-                name,
-                None if before is None else _text(before.get(name)),
-                None if after is None else _text(after.get(name)),
-            )
+        one, other = _value(before, name), _value(after, name)
+        if one != other:
+            yield name, one, other
+
+
+def _value(row: Mapping[str, Any] | None, name: str) -> str | None:
+    """Return a value as text, None where there is no row."""
+    if row is None:
+        return None
+    return _text(row[name]) if name in row else _NO_COLUMN
 
 
 def _spread(row: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -23,7 +23,7 @@ def test_what_the_page_starts_is_enough_for_an_app(tmp_path: Path) -> None:
         (tmp_path / name).write_text(program)
     (tmp_path / "shop.py").write_text(blocks(APP, "python")[0])
     (tmp_path / "savepoints.toml").write_text(blocks(APP, "toml")[0])
-    _, up = blocks(PAGE, "sh")
+    _, up, _ = blocks(PAGE, "sh")
     with subprocess.Popen(
         [sys.executable, *up.split()[1:]], stdout=subprocess.PIPE, text=True
     ) as first_terminal:

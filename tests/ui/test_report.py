@@ -11,6 +11,7 @@ import pytest
 
 from savepoints.config import secrets
 from savepoints.errors import MissingExtraError, UsageError
+from savepoints.spark.multiset import RowDifference
 from savepoints.ui import environment, report
 from tests.comparisons import HOSTILE, comparison
 from tests.ui.html_page import HtmlPage
@@ -75,6 +76,16 @@ def test_without_jinja_it_says_what_to_install(
     with pytest.raises(MissingExtraError, match="jinja2") as raised:
         environment.require("reports")
     assert "savepoints[report]" in raised.value.hint
+
+
+def test_trap_a_row_that_lacks_only_a_column_was_shown_without_any_value() -> None:
+    """Every row of the state is one, where a version keeps one more aggregate that is null."""
+    both = {"count": 2}
+    changed = RowDifference("changed", {"k": "d12"}, 1, both, {**both, "max": None})
+
+    (line,) = report.lines([changed])
+
+    assert line.values == (("max", "no such column", "null"),)
 
 
 def test_numbers_for_people() -> None:

@@ -20,10 +20,11 @@ from savepoints.errors import UsageError, VerificationError
 def command(call: Invocation, *, rebuild_catalog: bool, consent: Consent) -> int:
     """Diagnose the store, settings and machine, and suggest fixes.
 
-    Tests every permission that the store needs, and conditional PUT. Compares this machine's clock
-    with the store's, and the catalog with the savepoints' manifests. Checks generations, leases,
-    unfinished operations and leftover files; Java, packages and Spark's settings; and how long the
-    output tables keep old versions. Changes nothing without --rebuild-catalog.
+    Tests every permission needed on the store, and that conditional PUT works. Compares this
+    machine's clock with the store's, and the catalog with the savepoints' manifests. Checks
+    generations, leases, unfinished operations and leftover files; Java, packages and Spark's
+    settings; and how long the output tables keep old versions. Changes nothing without
+    --rebuild-catalog.
 
     Exit code 13 if something is broken, 0 if there are only warnings. To check the contents of
     savepoints, use `savepoints verify --all`.

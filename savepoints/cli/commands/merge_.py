@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--input",
     "input_name",
     metavar="NAME",
-    help="Input of the program that the batch belongs to; needed if the program has several.",
+    help="Which of the program's inputs the batch belongs to; required if it has more than one.",
 )
 @click.option(
     "--controls",

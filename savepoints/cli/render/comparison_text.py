@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from savepoints.cli.output import Terminal
+from savepoints.cli.render import row_text
 from savepoints.operations.fork.verdict import Comparison, MetricDifference, QueryPair, Variant
 from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.texts import bytes_text, or_dash
@@ -91,7 +92,8 @@ def _outputs(output: Terminal, pair: QueryPair) -> None:
     for one in pair.outputs:
         _columns(output, one)
         if one.sample:
-            output.line(f"Rows of {one.name}")
+            differing = one.changed + one.missing + one.extra
+            output.line(row_text.rows_title(one.name, differing, len(one.sample)))
             output.table(("", "row", pair.before, pair.after), map(_row, lines(one.sample)))
 
 

@@ -26,6 +26,13 @@ def spread(
             yield path, value if isinstance(value, str) else json.dumps(value)
 
 
+def rows_title(name: object, differing: int, shown: int) -> str:
+    """Say above sampled rows what they are rows of, and how many there are beside them."""
+    if shown == differing:
+        return f"Rows of {name}"
+    return f"Rows of {name}: {shown} of {differing:,} that differ (--sample N shows more)"
+
+
 def row_change(change: RowChange) -> tuple[str, ...]:
     """Format a row's key and the values that differ."""
     before, after = (dict(spread(one or {})) for one in (change.before, change.after))

@@ -249,7 +249,7 @@ class Comparing:
         }
         rows = _total(
             [
-                *(one.rows.added + one.rows.removed + one.rows.changed for one in found.variables),
+                *(one.rows.total for one in found.variables),
                 *(
                     one.rows
                     for savepoint in (first, other)

@@ -273,9 +273,10 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
     if target.root.exists(path) and target.root.get(path) == store.root.get(path):
         return
     raise TargetExistsError(
-        f"{target.root} has a savepoint {savepoint.id} with different content",
-        hint=f"compare the two: savepoints show {savepoint.id} --store {target.root}; if one "
-        f"of them has since been exported, export the other: savepoints export {savepoint.id}",
+        f"{target.root} already has a savepoint {savepoint.id}, but with different content",
+        hint=f"compare the two: savepoints show {savepoint.id}, then the same with --store "
+        f"{target.root}; if only one of them has the canonical form, export the other: savepoints "
+        f"export {savepoint.id}, with its store",
         savepoint=savepoint.id,
         target=str(target.root),
     )

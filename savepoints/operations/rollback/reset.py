@@ -414,7 +414,7 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
     if bound is None:
         raise IncompatibleError(
             f"late events were merged into {query} after the new position, for example by "
-            f"{found[0].id}, but it is unknown which inputs read them",
+            f"{found[0].id}, but it is not known which inputs they belong to",
             hint=f"add a section [queries.{query}] with app and archives to the settings",
             query=query,
             merges=[one.id for one in found],

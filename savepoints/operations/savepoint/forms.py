@@ -32,7 +32,7 @@ def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
         what, reason = next(iter(reasons.items()))
         raise NativeOnlyError(
             f"{what} cannot be saved in the canonical form: {reason}",
-            hint="use --format native, or --format both to get the rows of the other operators",
+            hint="use --format native, or --format both to save the other operators in both forms",
             operators=list(reasons),
         )
     notes = [

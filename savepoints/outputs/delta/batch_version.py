@@ -168,7 +168,8 @@ def commits_since(uri: str, since: int) -> list[Commit]:
         later.append(commit)
     if len(later) < newest - since:
         raise NotAlignedError(
-            f"the log of {uri} no longer shows who wrote versions {since + 1} to {newest}",
+            f"{uri} cannot be rewound, because its log no longer shows which query wrote "
+            f"versions {since + 1} to {newest}",
             hint=LEAVE_OUTPUTS,
             uri=uri,
         )

@@ -32,12 +32,16 @@ class Takeover:
         source: The version of the other table whose rows it gets.
         app_id: Application id under which the next generation writes the live table.
         batch_id: The batch that the source version belongs to.
+        added: Columns that the live table gets with them.
+        dropped: Columns that it loses.
     """
 
     live: Rewind
     source: OutputVersion
     app_id: str
     batch_id: int
+    added: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 def plan(
@@ -67,7 +71,8 @@ def plan(
         raise _no_table(uri)
     writable.refuse_identity(batch_version.open_table(uri), uri)
     keeps_columns = own_rows is not None or live.engine == "spark"
-    if keeps_columns and _columns(uri) != _columns(source.uri, source.version):
+    mine, theirs = _columns(uri), _columns(source.uri, source.version)
+    if keeps_columns and mine != theirs:
         why = (
             "the live table also has other writers"
             if own_rows is not None
@@ -80,15 +85,28 @@ def plan(
             "with --outputs point",
             uri=uri,
         )
-    return Takeover(live, source, app_id, batch_id)
+    added, dropped = ([one for one, _ in it] for it in (theirs, mine))
+    return Takeover(
+        live, source, app_id, batch_id,
+        tuple(one for one in added if one not in dropped),
+        tuple(one for one in dropped if one not in added),
+    )  # fmt: skip
 
 
 def what(takeover: Takeover) -> str:
     """Describe it as a step of a plan."""
     whose = f" where {takeover.live.own_rows}" if takeover.live.own_rows else ""
+    columns = (
+        f"; {what}: {', '.join(names)}"
+        for what, names in (
+            ("columns added", takeover.added),
+            ("columns removed", takeover.dropped),
+        )
+        if names
+    )
     return (
         f"replace the rows of {takeover.live.output.uri}{whose} with those of version "
-        f"{takeover.source.version} of {takeover.source.uri}, in one commit"
+        f"{takeover.source.version} of {takeover.source.uri}, in one commit{''.join(columns)}"
     )
 
 

@@ -45,10 +45,10 @@ def require_possible(
     now, then = (snapshot.read(uri, one) for one in (int(table.version()), version))
     if changed := version_difference.beyond_files(now, then):
         raise IncompatibleError(
-            f"{uri} cannot be rewound to version {version}: only Spark can write its table "
-            f"features ({', '.join(features)}), and changes since then go beyond "
-            f"its rows: {', '.join(changed)}",
-            hint="choose a savepoint from after that change, or leave the outputs as they "
+            f"{uri} cannot be rewound to version {version}: only Spark can write a table "
+            f"with these features ({', '.join(features)}), and more than its rows has changed "
+            f"since then: {', '.join(changed)}",
+            hint="choose a savepoint from after those changes, or leave the outputs as they "
             "are: savepoints rollback SAVEPOINT --outputs none",
             uri=uri,
             features=features,

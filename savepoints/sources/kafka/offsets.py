@@ -99,8 +99,8 @@ def step(begin: KafkaOffsets, end: KafkaOffsets, most: int | None) -> KafkaOffse
     """
     if most is not None and most < 1:
         raise UsageError(
-            f"a batch of at most {most} records cannot make progress",
-            hint="allow at least one record in a batch",
+            f"with a limit of {most} records per batch, the query cannot make progress",
+            hint="set max_offsets_per_trigger to 1 or more, or remove it",
         )
     left = {(topic, part): size for topic, part, size in _distances(begin, end)}
     total = sum(left.values())

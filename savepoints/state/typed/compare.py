@@ -70,9 +70,14 @@ class VariableDifference:
     sample: tuple[RowChange, ...]
 
     @property
+    def total(self) -> int:
+        """How many rows differ."""
+        return self.added + self.removed + self.changed
+
+    @property
     def equal(self) -> bool:
         """Whether no row differs."""
-        return not (self.added or self.removed or self.changed)
+        return not self.total
 
 
 def compare_variables(

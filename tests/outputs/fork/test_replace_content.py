@@ -74,6 +74,15 @@ def test_others_rows_are_never_replaced(tmp_path: Path) -> None:
         planned(tmp_path)
 
 
+def test_the_step_names_columns_that_come_and_go(tmp_path: Path) -> None:
+    write(tmp_path / "live", table(("a", 1), old=["x"]), LIVE, 3)
+    write(tmp_path / "fork", table(("a", 2), tier=["gold"]), FORK, BATCH)
+
+    said = replace_content.what(planned(tmp_path))
+
+    assert said.endswith(", in one commit; columns added: tier; columns removed: old")
+
+
 def test_a_shared_table_keeps_its_columns(tmp_path: Path) -> None:
     write(tmp_path / "live", table(("a", 1)), LIVE, 3)
     write(tmp_path / "fork", table(("a", 2), tier=["gold"]), FORK, BATCH)

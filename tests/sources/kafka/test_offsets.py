@@ -124,7 +124,7 @@ def test_small_partitions_are_not_starved_by_a_large_one() -> None:
 
 @pytest.mark.parametrize("most", [0, -1])
 def test_a_step_of_no_records_is_refused(most: int) -> None:
-    with pytest.raises(UsageError, match=f"at most {most} records"):
+    with pytest.raises(UsageError, match=f"limit of {most} records per batch"):
         step({"t": {0: 0}}, {"t": {0: 5}}, most)
 
 
