@@ -344,8 +344,8 @@ def _offsets(position: str | None) -> KafkaOffsets:
     if found is None:
         raise IncompatibleError(
             f"a source of the query is at {position}, which is not a position in Kafka",
-            hint="use --until latest: other ends need a query that reads only Kafka topics, "
-            "or only Delta tables",
+            hint="use --until latest: any other end works only for a query that reads only Kafka "
+            "topics, or only Delta tables",
             position=position,
         )
     return found

@@ -13,7 +13,7 @@ from savepoints.errors import CheckFailedError
 from savepoints.operations.fork import promote, promote_plan
 from savepoints.operations.run import pause
 from spark_jobs.orders.comparison import Comparison, compare
-from tests.e2e.shop import QUERY, Shop, run_apart
+from tests.e2e.shop import QUERY, RIGHT, Shop, run_apart
 from tests.spark_session import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
@@ -67,8 +67,10 @@ def test_a_fork_takes_over_from_a_query_that_runs_and_back_again(forked: Shop) -
     assert store.generations.current(QUERY).begun_by == "promote"
     assert store.generations.current("tiers_v2").generation == 1, "the fork stays what it is"
 
+    planned = shop.json("promote", QUERY, "--undo", "--dry-run")["plan"]
     undone = shop.json("promote", QUERY, "--undo", "--yes")["rolled_back"]
 
+    assert f"continues with the program {RIGHT}, not {V2}" in " ".join(planned["warnings"])
     assert undone["generation"] == store.generations.current(QUERY).generation
     pause.resume(store, QUERY)
     shop.run()

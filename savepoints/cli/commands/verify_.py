@@ -41,7 +41,8 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "--contents",
     "depth",
     flag_value="contents",
-    help="Also read the canonical rows with Spark and compare their content hashes.",
+    help="Also read the canonical rows with Spark and compare their content hashes with the "
+    "recorded ones.",
 )
 @click.option(
     "--deep",

@@ -81,8 +81,8 @@ def find(store: Store, query: str) -> tuple[Reader, ...]:
         edges = [edge for edge in found.edges if edge.reader == one.name]
         if topics := [edge for edge in found.topic_edges if edge.reader == one.name]:
             refused += [
-                f"{one.name} reads topic {edge.topic} of {edge.writer}, and records in a topic "
-                "cannot be corrected"
+                f"{one.name} reads topic {edge.topic}, which {edge.writer} writes, and records "
+                "in a topic cannot be corrected"
                 for edge in topics
             ]
             continue

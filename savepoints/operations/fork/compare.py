@@ -319,4 +319,6 @@ def _will_run(one: Run) -> str:
     if not one.records:
         return f"finish the current batch of {one.query}, if any: it has already reached the end"
     since = "the beginning" if one.from_batch is None else f"batch {one.from_batch}"
-    return f"run {one.query} ({one.application}) from {since}: {count_text(one.records, 'record')}"
+    return (
+        f"run {one.query} ({one.application}) on from {since}: {count_text(one.records, 'record')}"
+    )

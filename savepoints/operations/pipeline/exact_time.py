@@ -52,8 +52,8 @@ def refuse_topics(found: Pipeline, scope: Sequence[str]) -> None:
     for edge in found.topic_edges:
         if {edge.writer, edge.reader} <= {*scope}:
             raise IncompatibleError(
-                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, so these queries "
-                "cannot stop at an exact time",
+                f"{edge.reader} reads topic {edge.topic}, which {edge.writer} writes, so these "
+                "queries cannot be rolled back to an exact time",
                 hint="roll back to the tag of a group instead; to see the groups: savepoints "
                 f"pipeline list {found.query}",
                 query=edge.reader,
@@ -100,7 +100,7 @@ def beyond(savepoint: Savepoint, ends: Mapping[str, TablePosition]) -> str:
         if position is None:
             raise IncompatibleError(
                 f"{savepoint.query} reads another source (at {text}) as well as a table that is "
-                "being rolled back, so it cannot stop at an exact time",
+                "being rolled back, so it cannot be rolled back to an exact time",
                 hint="roll back to the tag of a group instead; to see the groups: savepoints "
                 f"pipeline list {savepoint.query}",
                 query=savepoint.query,

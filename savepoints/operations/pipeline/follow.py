@@ -183,8 +183,8 @@ def run_writer(query: str, checkpoint: Location, build: WriterFunction, settings
     ran = run_once(build(spark), checkpoint)
     if (error := ran.exception()) is not None:
         raise SavepointsError(
-            f"{query} failed while reading up to the point to which the other queries are rolled "
-            f"back: {cause(report(error))}",
+            f"{query} failed while catching up to the point that the other queries are being "
+            f"rolled back to: {cause(report(error))}",
             hint="fix the cause and run the command again; or find the operation (savepoints "
             "operations list) and undo it: savepoints operations undo ID",
             query=query,

@@ -266,8 +266,8 @@ def _refuse_topics(found: Pipeline) -> None:
     for edge in found.topic_edges:
         if edge.writer in forked:
             raise NotAlignedError(
-                f"{edge.reader} reads topic {edge.topic} of {edge.writer}, and a topic cannot "
-                f"be forked: the fork of {edge.reader} would continue with the live records",
+                f"{edge.reader} reads topic {edge.topic}, which {edge.writer} writes, and a topic "
+                f"cannot be forked: the fork of {edge.reader} would continue with the live records",
                 hint="fork the queries one by one (savepoints fork), or only those that read "
                 f"tables: savepoints pipeline fork {edge.reader}",
                 query=edge.reader,

@@ -15,6 +15,7 @@ from typing import Literal
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on
+from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
     UsageError,
 )
@@ -237,7 +238,12 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(found, form, checkpoint, context.number, outputs),
         ),
-        warnings=(*_warnings(context.current.checkpoint, present), *told, *notes),
+        warnings=(
+            *_warnings(context.current.checkpoint, present),
+            *_program(context.bound, bound),
+            *told,
+            *notes,
+        ),
         command=_command(found.words, asked),
         savepoint_id=found.savepoint_id,
         checkpoint=checkpoint,
@@ -381,11 +387,18 @@ def _steps(
         steps.append(
             Step(
                 "advanced",
-                f"run the query from batch {batch} to exactly {run_to_point.what(found.ends)}",
+                f"run the query on from batch {batch} to exactly {run_to_point.what(found.ends)}",
             )
         )
     steps.append(Step("generation_begun", f"begin generation {number} of {found.query}"))
     return steps
+
+
+def _program(now: QuerySettings | None, then: QuerySettings | None) -> list[str]:
+    """Say that the query continues with another program: over a promotion, the one before it."""
+    if now is None or then is None or now.app == then.app:
+        return []
+    return [f"the query continues with the program {then.app}, not {now.app}"]
 
 
 def _warnings(checkpoint: str, present: Present) -> list[str]:

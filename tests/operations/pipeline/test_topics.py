@@ -168,12 +168,14 @@ def test_a_correction_does_not_go_through_a_topic(queries: Queries) -> None:
     store = queries.configured_store
 
     assert readers.behind_topics(store, "bronze") == {"gold"}
-    with pytest.raises(IncompatibleError, match="gold reads topic alerts of silver"):
+    with pytest.raises(IncompatibleError, match="gold reads topic alerts, which silver writes"):
         readers.find(store, "bronze")
 
 
 def test_a_pipeline_is_not_forked_through_a_topic(queries: Queries) -> None:
-    with pytest.raises(NotAlignedError, match="gold reads topic alerts of silver, and a topic"):
+    with pytest.raises(
+        NotAlignedError, match="gold reads topic alerts, which silver writes, and a topic"
+    ):
         queries.configured_store.query("silver").fork_pipeline("latest", "other")
 
 
@@ -320,7 +322,7 @@ def test_a_topic_that_is_another_now_is_refused(there: TopicEnds | None, problem
 
 
 def test_an_exact_time_is_refused_through_a_topic(queries: Queries) -> None:
-    with pytest.raises(IncompatibleError, match="gold reads topic alerts of silver"):
+    with pytest.raises(IncompatibleError, match="gold reads topic alerts, which silver writes"):
         queries.configured_store.query("silver").rollback_pipeline(
             "@2026-11-24T10:00:00Z", every=True, exact=True
         )

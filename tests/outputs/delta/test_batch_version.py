@@ -211,7 +211,7 @@ def test_who_wrote_is_unknown_when_the_log_was_cleaned_up(output: Output) -> Non
     log = Location.of(output.uri) / "_delta_log"
     log.delete([f"{version:020}.json" for version in range(4)])
 
-    with pytest.raises(NotAlignedError, match="who wrote versions 2 to 5"):
+    with pytest.raises(NotAlignedError, match="which query wrote versions 2 to 5"):
         batch_version.foreign_commits(output.uri, 1, "orders/", ())
     assert batch_version.foreign_commits(output.uri, 3, "orders/", ()) == []
 
