@@ -97,7 +97,7 @@ def _row(
         one.generation,
         cut.batch_id,
         moment_text(cut.committed_at),
-        span_text(facts.at - cut.committed_at),
+        span_text(facts.at - one.created_at),
         one.kind,
         f"{sum(counted):,}" if counted else "-",
         bytes_text(cost.bytes_copied + cost.export_bytes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from savepoints.model import Generation, OperatorState, OutputVersion
+from savepoints.ui.answers import answers
 from savepoints.ui.facts import StoreFacts
 from savepoints.ui.growth import growth
 from savepoints.ui.operation_rows import MOST_EVENTS, MOST_OPERATIONS, log
@@ -92,6 +93,19 @@ def test_growth_is_drawn_from_zero_and_ends_at_the_newest() -> None:
     assert abs(float(first[1]) - (84 - 74 * 20_400 / 21_200)) < 0.1
     assert bytes_.title.startswith("New bytes")
     assert seconds.newest == "1.7 s"
+
+
+def test_trap_the_age_of_a_savepoint_was_that_of_its_batch_and_another_one_in_the_card() -> None:
+    """A query that waits for data is saved long after its newest batch."""
+    taken = dataclasses.replace(saved(60), created_at=stories.hour(71))
+    facts = StoreFacts("/s", NOW, (taken,))
+
+    (row,) = rows(facts, ("orders",))
+
+    assert row.age == "1 h"
+    ((card,),) = ([one for one in each.answers if one.question == "Last savepoint"]
+                  for each in answers(facts))  # fmt: skip
+    assert card.value == "1 h ago"
 
 
 def test_two_savepoints_are_no_growth() -> None:
