@@ -88,6 +88,10 @@ def test_trap_a_row_that_lacks_only_a_column_was_shown_without_any_value() -> No
     assert line.values == (("max", "no such column", "null"),)
 
 
+def test_a_sample_says_how_many_rows_it_leaves_out(page: HtmlPage) -> None:
+    assert "3 of 1,236 rows that differ; --sample N shows more." in " ".join(page.text.split())
+
+
 def test_numbers_for_people() -> None:
     """All digits before the point; behind it what matters."""
     written = [report.number(one) for one in (None, 0, 1234567, 1234.567, 0.000123456789, 1e6)]
