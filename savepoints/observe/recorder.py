@@ -137,7 +137,7 @@ def recorded(execute: Callable[P, R]) -> Callable[P, R]:
             operation=data.get("operation_id"),
             parameters={key: data[key] for key in data if key not in _NOT_PARAMETERS},
         ) as noted:
-            if journal.undoes_the_last(str(data.get("command"))) or data.get("undoes"):
+            if journal.is_undo(data):
                 noted.note(message="undo of the last operation")
             result = execute(*args, **kwargs)
             noted.note(**_facts(result))

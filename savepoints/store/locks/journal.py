@@ -33,6 +33,11 @@ def undoes_the_last(command: str) -> bool:
     return "--undo" in command.split()
 
 
+def is_undo(plan: Mapping[str, Any]) -> bool:
+    """Return True for the plan of a rollback to what the operation before it had saved."""
+    return undoes_the_last(str(plan.get("command"))) or bool(plan.get("undoes"))
+
+
 @dataclass(frozen=True)
 class Operation:
     """One run of a multi-step verb.
@@ -67,7 +72,7 @@ class Operation:
     @property
     def is_undo(self) -> bool:
         """Return True for a rollback to what the operation before it had saved of its queries."""
-        return undoes_the_last(str(self.plan.get("command"))) or bool(self.plan.get("undoes"))
+        return is_undo(self.plan)
 
     @property
     def generations_begun(self) -> tuple[tuple[str, int], ...]:
