@@ -126,7 +126,7 @@ def test_the_page_is_followed(
     assert page.rows("hourly_totals") == truth(FIRST, NOON - 1)
     planned, done = page.lines("seed")
     assert "value.count" in planned
-    assert "3 rows of state" in done
+    assert "3 state rows" in done
 
     page.arrive(orders(NOON, LAST))
     for name in ("hourly_totals", "seeded_totals"):
