@@ -124,47 +124,33 @@ def checked(rows: DataFrame, visible: Visible, watermark_ms: int | None = None) 
     """
     from pyspark.sql import functions as F
 
-    tests = {**dict(_nulls(visible)), **_contradictions(visible), **_missed(watermark_ms)}
+    nulls = dict(_nulls(visible))
+    identity = [F.col(name) for name in _identity_names(visible)]
+    tests = {**nulls, **_contradictions(visible), **_missed(watermark_ms)}
     named = [F.count_if(test).alias(f"t{n}") for n, test in enumerate(tests.values())]
-    # Rows are grouped by a hash in half the time that they are by their keys.
-    hashed = F.xxhash64(F.lit(0), *_identity_names(visible))
-    total = (
-        rows.groupBy(hashed)
-        .agg(F.count(F.lit(1)).alias("n"), *named)
-        .agg(
-            F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
-            F.count_if(F.col("n") > 1).alias("several"),
-            *(F.coalesce(F.sum(f"t{n}"), F.lit(0)).alias(f"t{n}") for n in range(len(tests))),
-        )
-        .first()
-    )
+    keyed = rows.groupBy(*(column.alias(f"i{n}") for n, column in enumerate(identity)))
+    by_key = keyed.agg(F.count(F.lit(1)).alias("n"), *named)
+    several = F.col("n") > 1
+    sums = [F.coalesce(F.sum(f"t{n}"), F.lit(0)).alias(f"t{n}") for n in range(len(tests))]
+    total = by_key.agg(
+        F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
+        F.coalesce(F.sum(F.when(several, F.col("n"))), F.lit(0)).alias("doubled"),
+        *sums,
+    ).first()
     assert total is not None
     problems = [
         Problem(what, total[f"t{n}"], _samples(rows.where(test)))
         for n, (what, test) in enumerate(tests.items())
         if total[f"t{n}"]
     ]
-    if total["several"] and visible.variable.kind != "side":
-        problems += _doubled(rows, visible)
+    if total["doubled"] and visible.variable.kind != "side":
+        doubled = by_key.where(several).select(*(f"i{n}" for n in range(len(identity))))
+        known = doubled.toDF(*_identity_names(visible)) if identity else doubled
+        what = f"share their {' and '.join(_identity_names(visible)) or 'state'} with another row"
+        problems.append(Problem(what, total["doubled"], _samples(known)))
     if problems:
         raise _refused(visible, int(total["rows"]), problems)
     return int(total["rows"])
-
-
-def _doubled(rows: DataFrame, visible: Visible) -> list[Problem]:
-    """Find rows of one key; nothing where only the hashes of two keys were alike."""
-    from pyspark.sql import functions as F
-
-    names = _identity_names(visible)
-    inside = [f"i{n}" for n in range(len(names))]
-    keyed = rows.groupBy(*(F.col(name).alias(one) for name, one in zip(names, inside, strict=True)))
-    several = keyed.agg(F.count(F.lit(1)).alias("n")).where("n > 1")
-    total = several.agg(F.sum("n")).collect()[0][0]
-    if not total:
-        return []
-    known = several.select(*inside)
-    what = f"share their {' and '.join(names) or 'state'} with another row"
-    return [Problem(what, total, _samples(known.toDF(*names) if names else known))]
 
 
 def _place(frame: DataFrame, visible: Visible, part: str, name: str) -> str | None:

@@ -34,14 +34,6 @@ def rows(
     return spark.createDataFrame(data, "key struct<a string, b string>, value struct<n long>")
 
 
-def test_trap_two_keys_of_one_hash_are_two_keys(spark: SparkSession) -> None:
-    """Spark's hash passes over nulls."""
-    both = rows(spark, ((None, "x"), 1), (("x", None), 2))
-    assert both.selectExpr("xxhash64(key)").distinct().count() == 1
-
-    assert given.checked(both, TOTALS) == 2
-
-
 def test_rows_of_one_key_are_counted_beside_other_faults(spark: SparkSession) -> None:
     wrong = rows(spark, (("a", None), 1), (("b", None), None), (("a", None), 2))
 
