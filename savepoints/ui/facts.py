@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 
 from savepoints.model import Generation, Savepoint
 from savepoints.operations.inspect.availability import Availability
 from savepoints.operations.inspect.topology import Topology
 from savepoints.store.locks.journal import Operation
+from savepoints.store.tables import living_line
 from savepoints.store.tables.events import Event
 from savepoints.store.tables.merge_ledger import Merge
 
@@ -62,6 +64,11 @@ class StoreFacts:
         """Names of the queries that have savepoints or generations, sorted."""
         named = {one.query for one in self.generations} | {one.query for one in self.savepoints}
         return tuple(sorted(named))
+
+    @cached_property
+    def left(self) -> Mapping[str, str]:
+        """The savepoints whose batches no longer count, with how that came; see `living_line`."""
+        return living_line.left(self.savepoints, self.generations)
 
     def of(self, queries: Collection[str]) -> StoreFacts:
         """Return the part of it that is of some queries, or of none."""

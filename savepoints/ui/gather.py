@@ -6,6 +6,7 @@ opened when something is broken.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from savepoints.errors import QueryNotFoundError, SavepointsError
@@ -65,7 +66,7 @@ def gather(
     held = {name: lease.holder(store.root, name) for name in facts.queries}
     busy = {name: record.verb for name, record in held.items() if record is not None}
     found = _sources(store, facts) if sources else {}
-    return StoreFacts(**{**vars(facts), "busy": busy, "sources": found})
+    return replace(facts, busy=busy, sources=found)
 
 
 def _sources(store: Store, facts: StoreFacts) -> dict[str, SourceFacts]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from savepoints.store.tables import living_line
 from savepoints.texts import bytes_text, count_text
 from savepoints.ui import timeline
 from savepoints.ui.facts import StoreFacts
@@ -50,7 +49,7 @@ def history(facts: StoreFacts, family: Sequence[str]) -> tuple[Entry, ...]:
     depths = {(one.query, one.generation): at for at, one in enumerate(order)}
     places = {(one.query, one.generation): one for one in drawn}
     deep = {place: min(depth, _DEEPEST) for place, depth in depths.items()}
-    found = [*_savepoints(mine, places, deep, alone=not family[1:]), *_others(mine, drawn, deep)]
+    found = [*_savepoints(facts, places, deep, alone=not family[1:]), *_others(mine, drawn, deep)]
     return tuple(_collapsed(sorted(found, key=lambda one: one.at, reverse=True)))
 
 
@@ -61,7 +60,6 @@ def _savepoints(
     *,
     alone: bool,
 ) -> Iterator[Entry]:
-    left = living_line.left(facts.savepoints, facts.generations)
     for one in facts.savepoints:
         place = (one.query, one.generation)
         if place not in places or not facts.shows(one.created_at):
@@ -78,7 +76,7 @@ def _savepoints(
             f"batch {one.cut.batch_id} of {where}, {one.kind}, {size} new{reason}",
             tags,
             one.id,
-            faded=one.id in left,
+            faded=one.id in facts.left,
             plain=kind in ("both", "native", "canonical") and not tags,
         )
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from savepoints.model import OperatorState, OutputVersion, Savepoint, by_partition, lowest_offsets
 from savepoints.operations.inspect import diff
 from savepoints.operations.inspect.availability import Availability
-from savepoints.store.tables import living_line
 from savepoints.texts import bytes_text, moment_text, span_text, watermark_text
 from savepoints.ui.facts import StoreFacts
 
@@ -65,11 +64,10 @@ class Row:
 def rows(facts: StoreFacts, family: Sequence[str]) -> tuple[Row, ...]:
     """Describe the savepoints of a family, the newest first."""
     mine = facts.of(family)
-    left = living_line.left(mine.savepoints, mine.generations)
     asked = {name: one for it in facts.sources.values() for name, one in it.each.items()}
     by_id = {one.id: one for one in facts.savepoints}
     return tuple(
-        _row(facts, one, by_id.get(one.parent or ""), asked, left.get(one.id))
+        _row(facts, one, by_id.get(one.parent or ""), asked, facts.left.get(one.id))
         for one in mine.savepoints
         if facts.shows(one.created_at)
     )

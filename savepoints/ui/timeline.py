@@ -5,11 +5,10 @@ Pure geometry, so that it can be tested; a template only writes it down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from savepoints.model import Savepoint
-from savepoints.store.tables import living_line
 from savepoints.store.tables.merge_ledger import Merge
 from savepoints.texts import bytes_text, count_text, moment_text, span_text
 from savepoints.ui.axis import Axis, Tick
@@ -129,7 +128,7 @@ def timeline(facts: StoreFacts, family: Sequence[str]) -> Timeline | None:
     moments = [one.begun_at for one in drawn] + [one.cut.committed_at for one in shown]
     first = max(min(moments), facts.since) if facts.since else min(moments)
     axis = Axis.between(first, facts.at, _GUTTER, WIDTH - _RIGHT)
-    marks = [*_savepoint_marks(mine, drawn, shown, axis), *_other_marks(mine, drawn, axis)]
+    marks = [*_savepoint_marks(facts.left, drawn, shown, axis), *_other_marks(mine, drawn, axis)]
     gaps = list(downtimes(mine, drawn))
     return Timeline(
         title=f"Timeline of {family[0]}"
@@ -238,9 +237,8 @@ def _branches(drawn: Sequence[Lane], axis: Axis, root: str) -> Iterator[Branch]:
 
 
 def _savepoint_marks(
-    facts: StoreFacts, drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis
+    left: Collection[str], drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis
 ) -> Iterator[Mark]:
-    left = living_line.left(facts.savepoints, facts.generations)
     places = {(one.query, one.generation): one for one in drawn}
     # The oldest first, so that newer ones lie on top.
     for one in reversed(shown):

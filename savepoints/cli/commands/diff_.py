@@ -140,5 +140,6 @@ def _show_state(output: Terminal, found: Diff) -> None:
             output.line(f"  before {one.rows.layout.before}")
             output.line(f"  after  {one.rows.layout.after}")
         if one.rows.sample:
-            output.line(row_text.rows_title(one.variable, one.rows.total, len(one.rows.sample)))
+            shown = len(one.rows.sample)
+            output.line(row_text.rows_title(one.variable, one.rows.different_rows, shown))
             output.table(("", "row", "before", "after"), map(row_text.row_change, one.rows.sample))

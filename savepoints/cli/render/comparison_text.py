@@ -92,8 +92,7 @@ def _outputs(output: Terminal, pair: QueryPair) -> None:
     for one in pair.outputs:
         _columns(output, one)
         if one.sample:
-            differing = one.changed + one.missing + one.extra
-            output.line(row_text.rows_title(one.name, differing, len(one.sample)))
+            output.line(row_text.rows_title(one.name, one.different_rows, len(one.sample)))
             output.table(("", "row", pair.before, pair.after), map(_row, lines(one.sample)))
 
 

@@ -249,7 +249,7 @@ class Comparing:
         }
         rows = _total(
             [
-                *(one.rows.total for one in found.variables),
+                *(one.rows.different_rows for one in found.variables),
                 *(
                     one.rows
                     for savepoint in (first, other)

@@ -70,14 +70,14 @@ class VariableDifference:
     sample: tuple[RowChange, ...]
 
     @property
-    def total(self) -> int:
-        """How many rows differ."""
+    def different_rows(self) -> int:
+        """Rows that are not in both savepoints as they are."""
         return self.added + self.removed + self.changed
 
     @property
     def equal(self) -> bool:
         """Whether no row differs."""
-        return not self.total
+        return not self.different_rows
 
 
 def compare_variables(
