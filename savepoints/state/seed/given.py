@@ -7,8 +7,10 @@ and floating-point numbers into wider ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.state.schema import type_text
@@ -26,6 +28,7 @@ from savepoints.state.seed.visible import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 _SAMPLES = 5
@@ -122,35 +125,76 @@ def checked(rows: DataFrame, visible: Visible, watermark_ms: int | None = None) 
         SeedRowsError: If rows have nulls where the state allows none, or two are of one key; it
             counts them and shows some.
     """
+    tests = {**dict(_nulls(visible)), **_contradictions(visible), **_missed(watermark_ms)}
+    count, suspects = _scanned(rows, visible, tests.values())
+    if suspects and (problems := _problems(rows, visible, tests)):
+        raise _refused(visible, count, problems)
+    return count
+
+
+def _scanned(rows: DataFrame, visible: Visible, tests: Iterable[Column]) -> tuple[int, int]:
+    """Count the rows, and those that fail a test or may share their key with another.
+
+    Keys are compared by their hashes, of which two may be equal by chance, but never two different
+    ones of one key. Counting the keys themselves takes twice as long.
+    """
     from pyspark.sql import functions as F
 
-    nulls = dict(_nulls(visible))
+    fails = reduce(operator.or_, tests, F.expr("false"))
+    if not _is_unique(visible):
+        found = rows.agg(F.count(F.lit(1)), F.count_if(fails)).first()
+    else:
+        key = F.xxhash64(*_identity_names(visible), F.lit(0))
+        hashes = rows.select(F.when(~fails, key).alias("hash")).repartition("hash")
+        counted = hashes.mapInArrow(_count_hashes, "rows long, suspects long")
+        sums = (F.coalesce(F.sum(name), F.lit(0)) for name in counted.columns)
+        found = counted.agg(*sums).first()
+    assert found is not None
+    return int(found[0]), int(found[1])
+
+
+def _count_hashes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the hashes of a partition, and those that are missing or equal to another."""
+    import numpy as np
+    import pyarrow as pa
+
+    columns = [batch.column(0) for batch in batches]
+    given = [one.drop_null().to_numpy() for one in columns]
+    hashes = np.sort(np.concatenate(given)) if given else np.empty(0, np.int64)
+    count = sum(map(len, columns))
+    suspects = count - len(hashes) + np.count_nonzero(hashes[1:] == hashes[:-1])
+    yield pa.RecordBatch.from_pydict({"rows": [count], "suspects": [int(suspects)]})
+
+
+def _problems(rows: DataFrame, visible: Visible, tests: Mapping[str, Column]) -> Sequence[Problem]:
+    """Return what is wrong with rows, counted and with samples."""
+    from pyspark.sql import functions as F
+
     identity = [F.col(name) for name in _identity_names(visible)]
-    tests = {**nulls, **_contradictions(visible), **_missed(watermark_ms)}
     named = [F.count_if(test).alias(f"t{n}") for n, test in enumerate(tests.values())]
     keyed = rows.groupBy(*(column.alias(f"i{n}") for n, column in enumerate(identity)))
     by_key = keyed.agg(F.count(F.lit(1)).alias("n"), *named)
     several = F.col("n") > 1
     sums = [F.coalesce(F.sum(f"t{n}"), F.lit(0)).alias(f"t{n}") for n in range(len(tests))]
-    total = by_key.agg(
-        F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
-        F.coalesce(F.sum(F.when(several, F.col("n"))), F.lit(0)).alias("doubled"),
-        *sums,
-    ).first()
+    doubled = F.coalesce(F.sum(F.when(several, F.col("n"))), F.lit(0)).alias("doubled")
+    total = by_key.agg(doubled, *sums).first()
     assert total is not None
     problems = [
         Problem(what, total[f"t{n}"], _samples(rows.where(test)))
         for n, (what, test) in enumerate(tests.items())
         if total[f"t{n}"]
     ]
-    if total["doubled"] and visible.variable.kind != "side":
-        doubled = by_key.where(several).select(*(f"i{n}" for n in range(len(identity))))
-        known = doubled.toDF(*_identity_names(visible)) if identity else doubled
+    if total["doubled"] and _is_unique(visible):
+        found = by_key.where(several).select(*(f"i{n}" for n in range(len(identity))))
+        known = found.toDF(*_identity_names(visible)) if identity else found
         what = f"share their {' and '.join(_identity_names(visible)) or 'state'} with another row"
         problems.append(Problem(what, total["doubled"], _samples(known)))
-    if problems:
-        raise _refused(visible, int(total["rows"]), problems)
-    return int(total["rows"])
+    return problems
+
+
+def _is_unique(visible: Visible) -> bool:
+    """Say whether a key has one row: in a side of a join it has any number."""
+    return visible.variable.kind != "side"
 
 
 def _place(frame: DataFrame, visible: Visible, part: str, name: str) -> str | None:

@@ -42,7 +42,8 @@ _NAMES = ("key_hash", "ord", "key_bytes", "value_bytes")
 _NOTHING = (
     "CAST(id AS int) AS key_hash",
     "id AS ord",
-    *(f"CAST(NULL AS binary) AS {name}" for name in (*_NAMES[2:], STORE_ORDER)),
+    *(f"CAST(NULL AS binary) AS {name}" for name in _NAMES[2:]),
+    f"CAST(NULL AS long) AS {STORE_ORDER}",
     "nullif('', '') AS column_family",
 )
 _AGGREGATE = "stateStoreSave"
@@ -228,7 +229,8 @@ def _encoded(family: Family, shape: OperatorShape) -> DataFrame:
     value = _bytes(flat, "value", family.schema.value, where, canonical_floats=False)
     encoded = flat.select("key_hash", "ord", key.alias("key_bytes"), value.alias("value_bytes"))
     begin = 1 + _first_value(family.schema.key)
-    return encoded.withColumn(STORE_ORDER, F.substring("key_bytes", begin, WORD))
+    word = encoded.withColumn(STORE_ORDER, F.substring("key_bytes", begin, WORD))
+    return word.withColumn(STORE_ORDER, private_api.first_word(word, STORE_ORDER))
 
 
 def _first_value(fields: Sequence[StateField]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,3 +46,36 @@ def test_rows_of_one_key_are_counted_beside_other_faults(spark: SparkSession) ->
         '2 of 3 rows share their key with another row, for example {"key":{"a":"a","b":null}}'
         in (refused.value.message)
     )
+
+
+def test_trap_different_keys_may_have_the_same_hash(spark: SparkSession) -> None:
+    """Spark's hash passes over nulls, wherever they are."""
+    alike = rows(spark, (("a", None), 1), ((None, "a"), 2), (("b", "c"), 3))
+
+    assert given.checked(alike, TOTALS) == 3
+
+
+def test_rows_of_one_key_are_found_wherever_they_are(spark: SparkSession) -> None:
+    keys = [(str(n), "x") for n in range(500)]
+    doubled = rows(spark, *((key, 1) for key in [*keys, keys[77]])).repartition(7)
+
+    with pytest.raises(SeedRowsError, match="2 of 501 rows share their key with another row"):
+        given.checked(doubled, TOTALS)
+
+
+def test_a_side_of_a_join_may_have_several_rows_of_a_key(spark: SparkSession) -> None:
+    side = dataclasses.replace(TOTALS, variable=Variable(0, "symmetricHashJoin", "side", "left"))
+    found = rows(spark, (("a", None), 1), (("a", None), 1))
+
+    assert given.checked(found, side) == 2
+    with pytest.raises(SeedRowsError, match=r"1 of 3 rows have a null in value\.n"):
+        given.checked(found.union(rows(spark, (("a", None), None))), side)
+
+
+def test_state_without_a_key_is_one_row(spark: SparkSession) -> None:
+    total = dataclasses.replace(TOTALS, structs={"value": TOTALS.structs["value"]})
+    one = rows(spark, (("a", None), 1)).select("value")
+
+    assert given.checked(one, total) == 1
+    with pytest.raises(SeedRowsError, match="2 of 2 rows share their state with another row"):
+        given.checked(one.union(one), total)
