@@ -28,6 +28,7 @@ from savepoints.spark.versions import SparkVersion
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.codec import decode_order
 from spark_jobs.orders.producer import produce
+from tests import draw
 from tests.e2e.desk import Desk, records_before
 
 if TYPE_CHECKING:
@@ -256,6 +257,7 @@ def runner(spark: SparkSession, desk: Desk) -> Runner:
     )
 
 
+@draw.taking_turns("bounded run", "killed run")
 def test_the_end_state_is_that_of_spark_s_own_run_to_the_same_end(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:

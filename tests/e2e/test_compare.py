@@ -60,7 +60,7 @@ def compare(shop: Shop, *queries: str, settings: Settings) -> Comparison:
     return shop.store.with_settings(settings).compare(*queries, metrics=REVENUE).execute()
 
 
-@draw.taking_turns("compare", "promote")
+@draw.taking_turns("compare", "promote", "drill")
 def test_forks_see_the_same_batches_and_only_what_differs_is_found(
     spark: SparkSession,
     local_shop: Shop,

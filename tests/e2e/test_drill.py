@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from savepoints.model import FORMS
 from savepoints.operations.inspect.drill import drill
+from tests import draw
 from tests.e2e.shop import BUGGY, Shop
 from tests.samples import contents
 
@@ -18,6 +19,7 @@ BEGIN = date(1997, 1, 1)
 DAY = timedelta(days=1)
 
 
+@draw.taking_turns("drill", "compare", "promote")
 def test_a_drill_restores_replays_to_live_and_compares(
     spark: SparkSession, local_shop: Shop
 ) -> None:

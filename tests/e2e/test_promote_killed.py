@@ -55,7 +55,7 @@ def kill(shop: Shop, point: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@draw.taking_turns("promote", "compare")
+@draw.taking_turns("promote", "compare", "drill")
 @pytest.mark.parametrize(
     "point", [NOWHERE, *(pytest.param(one, marks=pytest.mark.nightly) for one in (*BEFORE, *STEPS))]
 )

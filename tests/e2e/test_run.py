@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import draw
 from tests.e2e.shop import QUERY, Shop, environment
 from tests.spark_session import wait_until
 
@@ -55,6 +56,7 @@ def test_sigterm_ends_a_run_with_a_savepoint_and_exit_0(local_shop: Shop) -> Non
     assert shop.compare(until + timedelta(days=1)).exact
 
 
+@draw.taking_turns("killed run", "bounded run")
 def test_a_killed_run_goes_on_and_writes_every_batch_once(
     spark: SparkSession, local_shop: Shop
 ) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-pytestmark = [pytest.mark.spark, pytest.mark.drawn(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(8)]
 
 BACK_TO = 1
 WRONG, RIGHT = "wrong", "right"

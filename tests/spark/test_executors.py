@@ -12,7 +12,8 @@ import pytest
 
 from tests.spark import bare_python
 
-pytestmark = [pytest.mark.spark]
+# Other executors than those that all other tests run on take a minute.
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 # Events by file, each a batch: a key and a number.
 FILES = [[(key % 7, key) for key in range(first, first + 40)] for first in range(0, 160, 40)]

@@ -29,6 +29,8 @@ from savepoints.store.savepoint.manifest import manifest_path
 from tests import draw, samples
 from tests.processes import at_once, killed_at
 
+pytestmark = pytest.mark.drawn(3)
+
 PROCESSES = draw.examples(4, 8)
 PATIENCE_SECONDS = 30
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.drawn(8)
+pytestmark = pytest.mark.drawn(16)
 
 
 @pytest.fixture(scope="module")

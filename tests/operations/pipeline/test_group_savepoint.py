@@ -20,6 +20,8 @@ from savepoints.operations.savepoint import create
 from savepoints.store.locks import lease
 from tests.pipelines import BATCH, Queries, next_version
 
+pytestmark = pytest.mark.drawn(4)
+
 
 @pytest.fixture
 def queries(local_store: Store, on_local: Location) -> Queries:

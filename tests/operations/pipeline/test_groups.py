@@ -17,6 +17,8 @@ from tests.operations.pipeline.test_group_savepoint import chain, taken
 from tests.pipelines import Queries
 from tests.samples import take
 
+pytestmark = pytest.mark.drawn(2)
+
 NAMES = ["gold", "silver", "bronze"]
 
 

@@ -19,6 +19,8 @@ from tests.operations.pipeline.test_group_savepoint import chain, write
 from tests.pipelines import Queries, next_version
 from tests.spark_session import wait_until
 
+pytestmark = pytest.mark.drawn(3)
+
 NAMES = ("bronze", "gold", "silver")
 
 

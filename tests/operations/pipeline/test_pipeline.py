@@ -22,6 +22,8 @@ from savepoints.store import bindings
 from tests.pipelines import BATCH, Queries, chain, next_version
 from tests.samples import contents, savepoint
 
+pytestmark = pytest.mark.drawn(3)
+
 
 @pytest.fixture
 def queries(local_store: Store, on_local: Location) -> Queries:

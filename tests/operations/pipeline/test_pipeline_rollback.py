@@ -31,6 +31,8 @@ from tests.operations.pipeline.lines import NEWEST, SAVED, Line, chain, contents
 from tests.pipelines import next_version
 from tests.processes import killed_at
 
+pytestmark = pytest.mark.drawn(4)
+
 QUERIES = ("bronze", "silver", "gold")
 ALL = list(range(NEWEST + 1))
 BEFORE = list(range(SAVED + 1))

@@ -33,6 +33,8 @@ from tests.operations.pipeline.lines import NEWEST, SAVED, Line, chain, contents
 from tests.pipelines import next_version
 from tests.processes import killed_at
 
+pytestmark = pytest.mark.drawn(4)
+
 FORKS = ("silver_fix", "gold_fix")
 POINTS = (
     "pipeline fork.begun",

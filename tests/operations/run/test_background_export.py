@@ -21,7 +21,7 @@ from tests.samples import take, unpack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.drawn(1)
+pytestmark = pytest.mark.drawn(2)
 
 WAIT = 120.0
 
@@ -159,8 +159,12 @@ def test_on_a_schedule_they_are_those_of_the_newest(
     assert forms(local_store, taken) == [1, 1, 1, 2]
 
 
+@pytest.mark.spark
 def test_what_failed_stays_native_and_is_told(
-    taken: list[Savepoint], local_store: Store, caplog: pytest.LogCaptureFixture
+    taken: list[Savepoint],
+    local_store: Store,
+    caplog: pytest.LogCaptureFixture,
+    spark: SparkSession,
 ) -> None:
     (broken,) = [
         info.path

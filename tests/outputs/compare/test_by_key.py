@@ -100,6 +100,7 @@ def test_identical_tables_have_no_difference(
         assert found.share == 0.0
 
 
+@pytest.mark.nightly
 def test_each_planted_difference_is_found_among_many_rows(
     spark: SparkSession, place: Path, baseline: OutputVersion
 ) -> None:

@@ -18,7 +18,7 @@ from savepoints.outputs.rewind import plan_text, rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from tests.processes import script_killed_at
 
-pytestmark = pytest.mark.drawn(3)
+pytestmark = pytest.mark.drawn(5)
 
 INTERVAL = 3
 _KILLED = """
