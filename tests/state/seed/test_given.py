@@ -48,6 +48,11 @@ def test_rows_of_one_key_are_counted_beside_other_faults(spark: SparkSession) ->
     )
 
 
+def test_a_null_is_found_where_no_key_is_doubled(spark: SparkSession) -> None:
+    with pytest.raises(SeedRowsError, match=r"1 of 2 rows have a null in value\.n"):
+        given.checked(rows(spark, (("a", None), 1), (("b", None), None)), TOTALS)
+
+
 def test_trap_different_keys_may_have_the_same_hash(spark: SparkSession) -> None:
     """Spark's hash passes over nulls, wherever they are."""
     alike = rows(spark, (("a", None), 1), ((None, "a"), 2), (("b", "c"), 3))
