@@ -101,8 +101,9 @@ def command(
     keys: Mapping[str, Sequence[str]],
     metrics: Mapping[str, str],
     state: bool,
+    page: Path,
 ) -> str:
-    """Return the command line that repeats a comparison at the same offsets."""
+    """Return the command line that repeats a comparison at the same offsets, and its report."""
     first = comparison.variants[0]
     return join(
         [
@@ -111,6 +112,7 @@ def command(
             *(word for name, one in keys.items() for word in ("--key", f"{name}={','.join(one)}")),
             *(word for name, sql in metrics.items() for word in ("--metric", f"{name}={sql}")),
             *([] if state else ["--no-state"]),
+            "--report", str(page),
             "--yes",
         ]
     )  # fmt: skip

@@ -199,7 +199,8 @@ def _summary(drawn: Sequence[Lane], shown: Sequence[Savepoint], gaps: Sequence[D
     return (
         f"{count_text(len(shown), 'savepoint')} in {count_text(len(drawn), 'generation')}; "
         f"current: {', '.join(current) or 'none'}; {off} with batches that were rolled back or "
-        f"replaced; {count_text(len(gaps), 'downtime')}. The table below has the same savepoints."
+        f"replaced; {count_text(len(gaps), 'gap')} without known batches. The table below has the "
+        "same savepoints."
     )
 
 

@@ -131,10 +131,15 @@ def test_neither_query_is_called_before_or_after(page: HtmlPage) -> None:
 
 def test_the_command_repeats_the_comparison_at_its_offsets() -> None:
     again = report.command(
-        comparison(), keys={"totals": ("a", "b")}, metrics={"n": "SELECT count(*)"}, state=False
+        comparison(),
+        keys={"totals": ("a", "b")},
+        metrics={"n": "SELECT count(*)"},
+        state=False,
+        page=Path("report.html"),
     )
 
     assert again == (
         "savepoints compare tiers_v1 tiers_v2 'tiers_<b>v3' --until sp-20261122-100000-111111 "
-        "--key totals=a,b --metric 'n=SELECT count(*)' --no-state --yes"
+        "--key totals=a,b --metric 'n=SELECT count(*)' --no-state --report report.html "
+        "--yes"
     )

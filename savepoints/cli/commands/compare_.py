@@ -143,7 +143,7 @@ def command(
         return 0
     found = compare.execute(plan, call.store, progress=call.output.progress)
     if page is not None:
-        again = report.command(found, keys=keys, metrics=metrics, state=not no_state)
+        again = report.command(found, keys=keys, metrics=metrics, state=not no_state, page=page)
         report.write(found, page, again)
     if call.output.format == "json":
         document = {"schema_version": SCHEMA_VERSION, "comparison": found.to_json()}
