@@ -36,7 +36,6 @@ def test_what_was_dropped_is_found_and_merged_back(
     assert merge.outcome(merge.unmerged()).outputs_in_the_end, "it makes a difference"
 
 
-@draw.taking_turns("dropped rows", "savepoints in a row", "applications")
 @pytest.mark.parametrize("name", draw.some(1, DROPPING, "dropped"))
 def test_what_was_dropped_of_a_few_is_merged_back(
     spark: SparkSession, tmp_path: Path, name: str

@@ -22,7 +22,7 @@ ROWS_A_BATCH = 300
 KEYS = 40
 
 
-@draw.taking_turns("savepoints in a row", "applications", "dropped rows")
+@draw.taking_turns("savepoints in a row", "applications")
 @pytest.mark.parametrize(
     ("count", "changelog"),
     [

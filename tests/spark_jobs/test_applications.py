@@ -196,7 +196,7 @@ def as_killed_before_the_commit(desk: Desk) -> None:
     desk.checkpoint.delete(committed & {f"commits/{last}", f"commits/.{last}.crc"})
 
 
-@draw.taking_turns("applications", "savepoints in a row", "dropped rows")
+@draw.taking_turns("applications", "savepoints in a row")
 @pytest.mark.parametrize("name", draw.some(1, CASES, "applications"))
 def test_killed_in_mid_window_and_rolled_back_it_comes_to_what_pandas_computes(
     name: str, spark: SparkSession, world: LocalWorld, tmp_path: Path
