@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None]) -> None:
-    """Call a function, which must be quick, once when the query ends, however it ends."""
+    """Call a function, which must be quick, when the query ends, however it ends.
+
+    Nobody listens any more then: each listener in Python takes some hundred calls for each batch of
+    each query of the session, one listener after another.
+    """
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -43,12 +47,16 @@ def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None])
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
             if str(event.runId) == run_id:
-                call()
+                ended()
 
-    run_id = str(query.runId)
-    spark.streams.addListener(Listener())
-    if not query.isActive:  # It ended before the listener was added.
+    def ended() -> None:
         call()
+        spark.streams.removeListener(listener)
+
+    run_id, listener = str(query.runId), Listener()
+    spark.streams.addListener(listener)
+    if not query.isActive:  # It ended before the listener was added.
+        ended()
 
 
 def table_of(query: StreamingQuery) -> str | None:

@@ -18,7 +18,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.run.attach import Attached
-from savepoints.spark import listener
+from savepoints.spark import listener, private_api
 from savepoints.store.locks import lease
 from tests.spark_session import wait_until
 
@@ -88,6 +88,20 @@ def test_when_the_query_ends_no_more_are_taken(job: Job) -> None:
     job.query.stop()
 
     wait_until(lambda: not attached.active, "the thread has ended by itself")
+
+
+def test_trap_a_listener_that_stays_is_called_for_each_batch_of_all_others(job: Job) -> None:
+    """Those of queries that had ended kept a processor busy, event after event."""
+
+    def listening() -> int:
+        return len(private_api.java_session(job.spark).streams().listListeners())
+
+    before = listening()
+    job.attach()
+    assert listening() == before + 1
+    job.query.stop()
+
+    wait_until(lambda: listening() == before, "nobody listens any more")
 
 
 def test_trap_spark_does_not_tell_that_the_query_ended(

@@ -135,8 +135,8 @@ def checked(rows: DataFrame, visible: Visible, watermark_ms: int | None = None) 
 def _scanned(rows: DataFrame, visible: Visible, tests: Iterable[Column]) -> tuple[int, int]:
     """Count the rows, and those that fail a test or may share their key with another.
 
-    Keys are compared by their hashes, of which two may be equal by chance, but never two different
-    ones of one key. Counting the keys themselves takes twice as long.
+    Equal keys have equal hashes, and rarely different ones have, too. Counting the keys themselves
+    takes twice as long.
     """
     from pyspark.sql import functions as F
 
