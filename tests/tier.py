@@ -100,7 +100,7 @@ def _files_with(*markers: str) -> list[str]:
 
 
 CHANGE = (
-    # With the oracle it takes as long as each of the other two.
+    # It ends first, so the oracle is with it.
     _of_change("stories", JVM, "tests/e2e", _ORACLE),
     _of_change("jvm", JVM, *_files_with("spark", "kafka", "browser")),
     _of_change("no-jvm", f"not {JVM}", "--ignore=tests/e2e"),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None]) -> None:
     """Call a function, which must be quick, when the query ends, however it ends.
 
-    Nobody listens any more then: each listener in Python takes some hundred calls for each batch of
-    each query of the session, one listener after another.
+    Its listener is removed then: each in Python takes some hundred calls for each batch of every
+    query of the session, one listener after another.
     """
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,

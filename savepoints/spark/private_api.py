@@ -171,7 +171,7 @@ def first_word(frame: DataFrame, column: str) -> Column:
         *_INVOKED,
         jvm(spark).scala.Option.empty(),
     )
-    # As a number without a sign it is in their order.
+    # Bytes are compared without a sign, and numbers with one.
     return Column(sql.classic.ExpressionUtils.column(word)).bitwiseXOR(F.lit(_LOWEST))
 
 

@@ -166,30 +166,30 @@ def _count_hashes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     yield pa.RecordBatch.from_pydict({"rows": [count], "suspects": [int(suspects)]})
 
 
-def _problems(rows: DataFrame, visible: Visible, tests: Mapping[str, Column]) -> Sequence[Problem]:
+def _problems(rows: DataFrame, visible: Visible, tests: Mapping[str, Column]) -> list[Problem]:
     """Return what is wrong with rows, counted and with samples."""
     from pyspark.sql import functions as F
 
-    identity = [F.col(name) for name in _identity_names(visible)]
-    named = [F.count_if(test).alias(f"t{n}") for n, test in enumerate(tests.values())]
-    keyed = rows.groupBy(*(column.alias(f"i{n}") for n, column in enumerate(identity)))
-    by_key = keyed.agg(F.count(F.lit(1)).alias("n"), *named)
-    several = F.col("n") > 1
-    sums = [F.coalesce(F.sum(f"t{n}"), F.lit(0)).alias(f"t{n}") for n in range(len(tests))]
-    doubled = F.coalesce(F.sum(F.when(several, F.col("n"))), F.lit(0)).alias("doubled")
-    total = by_key.agg(doubled, *sums).first()
-    assert total is not None
+    counts = rows.agg(F.count(F.lit(1)), *map(F.count_if, tests.values())).first()
+    assert counts is not None
     problems = [
-        Problem(what, total[f"t{n}"], _samples(rows.where(test)))
-        for n, (what, test) in enumerate(tests.items())
-        if total[f"t{n}"]
+        Problem(what, number, _samples(rows.where(test)))
+        for (what, test), number in zip(tests.items(), counts[1:], strict=True)
+        if number
     ]
-    if total["doubled"] and _is_unique(visible):
-        found = by_key.where(several).select(*(f"i{n}" for n in range(len(identity))))
-        known = found.toDF(*_identity_names(visible)) if identity else found
-        what = f"share their {' and '.join(_identity_names(visible)) or 'state'} with another row"
-        problems.append(Problem(what, total["doubled"], _samples(known)))
-    return problems
+    return [*problems, *_doubled(rows, visible)] if _is_unique(visible) else problems
+
+
+def _doubled(rows: DataFrame, visible: Visible) -> Iterator[Problem]:
+    """Find rows of one key; there are none where only the hashes of two keys are equal."""
+    from pyspark.sql import functions as F
+
+    names = _identity_names(visible)
+    several = rows.groupBy(*names).agg(F.count(F.lit(1)).alias("n")).where("n > 1")
+    total = several.agg(F.sum("n")).collect()[0][0]
+    if total:
+        what = f"share their {' and '.join(names) or 'state'} with another row"
+        yield Problem(what, total, _samples(several.select(*names)))
 
 
 def _is_unique(visible: Visible) -> bool:

@@ -56,6 +56,7 @@ def test_a_null_is_found_where_no_key_is_doubled(spark: SparkSession) -> None:
 def test_trap_different_keys_may_have_the_same_hash(spark: SparkSession) -> None:
     """Spark's hash passes over nulls, wherever they are."""
     alike = rows(spark, (("a", None), 1), ((None, "a"), 2), (("b", "c"), 3))
+    assert alike.selectExpr("xxhash64(key, 0)").distinct().count() == 2
 
     assert given.checked(alike, TOTALS) == 3
 
