@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from savepoints.errors import UsageError, message_of
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None]) -> None:
+def on_end(
+    spark: SparkSession, query: StreamingQuery, call: Callable[[], None]
+) -> Callable[[], None]:
     """Call a function, which must be quick, when the query ends, however it ends.
 
     Its listener is removed then: each in Python takes some hundred calls for each batch of every
     query of the session, one listener after another.
+
+    Returns:
+        What removes the listener before; removed already, or without its JVM, nothing happens.
     """
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -51,12 +57,18 @@ def on_end(spark: SparkSession, query: StreamingQuery, call: Callable[[], None])
 
     def ended() -> None:
         call()
-        spark.streams.removeListener(listener)
+        remove()
+
+    def remove() -> None:
+        # py4j's errors have no common root; the listeners of a JVM end with it.
+        with suppress(Exception):
+            spark.streams.removeListener(listener)
 
     run_id, listener = str(query.runId), Listener()
     spark.streams.addListener(listener)
     if not query.isActive:  # It ended before the listener was added.
         ended()
+    return remove
 
 
 def table_of(query: StreamingQuery) -> str | None:

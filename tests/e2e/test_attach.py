@@ -48,6 +48,10 @@ class Job:
         path.with_suffix(".tmp").write_text(json.dumps({"k": number % 3}))
         path.with_suffix(".tmp").rename(path)
 
+    def listening(self) -> int:
+        """Return how many listeners the session has."""
+        return len(private_api.java_session(self.spark).streams().listListeners())
+
     def attach(self, every: str = "200ms") -> Attached:
         attached = savepoints.attach(
             self.spark, self.query, every=every, store=str(self.store.root), forms=("native",)
@@ -92,23 +96,31 @@ def test_when_the_query_ends_no_more_are_taken(job: Job) -> None:
 
 def test_trap_a_listener_that_stays_is_called_for_each_batch_of_all_others(job: Job) -> None:
     """Those of queries that had ended kept a processor busy, event after event."""
-
-    def listening() -> int:
-        return len(private_api.java_session(job.spark).streams().listListeners())
-
-    before = listening()
+    before = job.listening()
     job.attach()
-    assert listening() == before + 1
+    assert job.listening() == before + 1
     job.query.stop()
 
-    wait_until(lambda: listening() == before, "nobody listens any more")
+    wait_until(lambda: job.listening() == before, "nobody listens any more")
+
+
+def test_trap_a_detached_query_is_listened_to_until_it_ends(job: Job) -> None:
+    """It may go on for weeks, and so would the calls for each of its batches."""
+    before = job.listening()
+    attached = job.attach()
+    assert job.listening() == before + 1
+
+    attached.detach()
+
+    assert job.query.isActive
+    assert job.listening() == before
 
 
 def test_trap_spark_does_not_tell_that_the_query_ended(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The event got lost once: the lease of a query that is over was held on and on."""
-    monkeypatch.setattr(listener, "on_end", lambda *_: None)
+    monkeypatch.setattr(listener, "on_end", lambda *_: lambda: None)
     attached = job.attach()
     wait_until(lambda: bool(job.store.catalog.all()), "a savepoint")
     job.query.stop()

@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -180,6 +180,7 @@ class Attached:
         self._attempts: list[Attempt] = []
         self._ending = threading.Lock()
         self._stopping = False
+        self._stop_listening: Callable[[], None] = lambda: None
         self._ticker = Ticker(parse_schedule(every), self._tick, f"savepoints of {subject.name}")
         settings = subject.store.settings
         self._exports = BackgroundExport(subject.store, settings.periodic.export)
@@ -285,6 +286,10 @@ class Attached:
         finally:
             self._release()
 
+    def _listen(self, spark: SparkSession) -> None:
+        """Notice at once that the query ends."""
+        self._stop_listening = listener.on_end(spark, self._query, self._query_ended)
+
     def _tick(self) -> None:
         if self._has_ended():
             self._query_ended()  # Spark's event of it can be lost.
@@ -353,6 +358,7 @@ class Attached:
                 # Whoever rolls it back next need not watch whether it goes on.
                 self._held.stopped(self._subject.newest("commits"))
             self._leases.close()
+        self._stop_listening()
         # Whoever waits for the query need not wait for rows.
         self._exports.join()
 
@@ -483,7 +489,7 @@ def attach(
                 called,
             )
         attached = Attached(query, subject, every, held, leases.pop_all())
-    listener.on_end(spark, query, attached._query_ended)
+    attached._listen(spark)
     return attached
 
 

@@ -1,6 +1,7 @@
 """The line that lives: the present generation of a query, and what it began from.
 
 What was rolled back is not on it, so `latest` never gives back the bug that was gone back from.
+What a promoted fork had begun from is: the line goes back through the fork to the query itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _LEFT = {"rollback": "rolled back", "pipeline rollback": "rolled back"}
 
 @dataclass(frozen=True)
 class Line:
-    """A generation and what it descends from, within one query.
+    """A generation and those of the same query that it descends from, if through a fork.
 
     Attributes:
         newest: By number of the generation, the present one first, its newest batch that counts;
@@ -59,19 +60,26 @@ def of_query(
     query: str, generations: Iterable[Generation], savepoints: Sequence[Savepoint]
 ) -> Line:
     """Return the line of a query; of one that has ended, by its newest generation."""
-    mine = {one.generation: one for one in generations if one.query == query}
-    known = {one.id: one for one in savepoints if one.query == query}
-    current = [one.generation for one in mine.values() if one.status == "current"]
-    number: int | None = max(current or mine, default=None)
+    begun = {(one.query, one.generation): one for one in generations}
+    known = {one.id: one for one in savepoints}
+    mine = {number: one.status for (of, number), one in begun.items() if of == query}
+    current = [number for number, status in mine.items() if status == "current"]
+    number = max(current or mine, default=None)
+    at = None if number is None else (query, number)
     until: int | None = None
     newest: dict[int, int | None] = {}
     origins = set()
-    while number is not None and number not in newest:
-        newest[number] = until
-        origin = known.get(mine[number].begun_from or "") if number in mine else None
-        if origin is not None:
+    while at is not None:
+        if at[0] == query:
+            newest[at[1]] = until
+        # Each is removed, so the walk ends whatever the store says.
+        generation = begun.pop(at, None)
+        origin = known.get((generation and generation.begun_from) or "")
+        if origin is None:
+            break
+        if origin.query == query:
             origins.add(origin.id)
-        number, until = (origin.generation, origin.cut.batch_id) if origin else (None, None)
+        at, until = (origin.query, origin.generation), origin.cut.batch_id
     return Line(newest, frozenset(origins))
 
 
@@ -95,13 +103,14 @@ def _left_by(
     mine = sorted(
         (one for one in generations if one.query == query), key=lambda one: one.generation
     )
-    now = of_query(query, mine, savepoints)
+    others = [one for one in generations if one.query != query]
+    now = of_query(query, generations, savepoints)
     gone = [one for one in savepoints if one.query == query and one.edit is None]
     gone = [one for one in gone if not now.has(one)]
     if not gone:
         return
     # As it was with each generation, which began with the verb.
-    lines = [of_query(query, mine[: nth + 1], savepoints) for nth in range(len(mine))]
+    lines = [of_query(query, [*others, *mine[: nth + 1]], savepoints) for nth in range(len(mine))]
     for one in gone:
         verbs = (
             begun.begun_by

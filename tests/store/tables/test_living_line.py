@@ -76,20 +76,28 @@ def test_what_was_rolled_back_is_meant_by_its_id_and_said_to_be_there() -> None:
 
 
 def test_trap_a_promotion_replaces_and_rolls_nothing_back() -> None:
-    """What an earlier rollback had taken away stays rolled back; only the rest was replaced."""
-    fixed = of(2, batch=2, taken=4)
+    """What an earlier rollback had taken away stays rolled back; only the rest was replaced.
+
+    What the fork had begun from is neither: the query is still what came of it.
+    """
+    fixed, later = of(2, batch=2, taken=4), of(2, batch=3, taken=6)
     forked = dataclasses.replace(of(1, batch=5, taken=5), query="orders_b")
     promoted = [
         generation(3, forked.id, by="promote"),
         *(dataclasses.replace(one, status="ended") for one in ROLLED_BACK),
+        dataclasses.replace(generation(1, fixed.id, by="fork"), query="orders_b"),
     ]
+    known = [later, forked, fixed, SAFETY, BUG, FIRST]
 
-    assert living_line.left([fixed, SAFETY, BUG, FIRST], promoted) == {
-        FIRST.id: "replaced by promote",
+    assert living_line.left(known, promoted) == {
         BUG.id: "rolled back",
         SAFETY.id: "rolled back",
-        fixed.id: "replaced by promote",
+        later.id: "replaced by promote",
     }
+    mine = [one for one in known if one.query == "orders"]
+    line = living_line.of_query("orders", promoted, known)
+    assert line.backwards(mine) == [fixed, FIRST]
+    assert line.origins == {fixed.id, FIRST.id}, "a fork's are of its own line"
 
 
 def test_undone_it_lives_again() -> None:
@@ -132,31 +140,50 @@ def test_the_flag_of_the_store_means_any_line(local_store: Store) -> None:
     assert Store.at(str(local_store.root), any_line=True).make().catalog.find("latest") == BUG
 
 
-@given(st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=1, max_size=30))
-def test_whatever_was_saved_and_rolled_back(actions: list[int | None]) -> None:
-    """None runs a batch and saves it; a number goes back to one of the savepoints so far.
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["save", "roll back", "promote"]), st.integers(0, 30)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_whatever_was_saved_rolled_back_and_promoted(actions: list[tuple[str, int]]) -> None:
+    """A batch is run and saved; or the query goes on from one of the savepoints so far, or from a
+    fork of it that ran for a batch.
 
     The model keeps with each savepoint the list of those before it.
     """
     line: list[Savepoint] = []
     lines: dict[str, list[Savepoint]] = {}
     saved: list[Savepoint] = []
+    forks: list[tuple[Savepoint, Generation]] = []
     generations = [generation(1)]
     batch = 0
-    for moment, action in enumerate(actions):
-        if action is None:
+    for moment, (action, which) in enumerate(actions):
+        if action == "save":
             batch += 1
             made = of(generations[0].generation, batch=batch, taken=moment)
             line = [made, *line]
             lines[made.id] = line
             saved.append(made)
         elif saved:
-            origin = saved[action % len(saved)]
+            origin = begins_from = saved[which % len(saved)]
             line, batch = lines[origin.id], origin.cut.batch_id
+            if action == "promote":
+                name, batch = f"fork_{moment}", batch + 1
+                begins_from = of(1, batch=batch, taken=moment)
+                begins_from = dataclasses.replace(begins_from, query=name)
+                fork = dataclasses.replace(generation(1, origin.id, by="fork"), query=name)
+                forks.append((begins_from, fork))
             ended = dataclasses.replace(generations[0], status="ended")
-            begun = generation(ended.generation + 1, origin.id)
+            begun = generation(ended.generation + 1, begins_from.id)
             generations = [begun, ended, *generations[1:]]
 
-    assert names(generations, *saved) == [one.id for one in line]
+    everything = [*saved, *(savepoint for savepoint, _ in forks)]
+    known = [*generations, *(fork for _, fork in forks)]
+    alive = living_line.of_query("orders", known, everything).backwards(saved)
+    assert [one.id for one in alive] == [one.id for one in line]
+    if not forks:
+        assert names(generations, *saved) == [one.id for one in line]
     gone = {one.id for one in saved} - {one.id for one in line}
-    assert living_line.left(saved, generations).keys() == gone
+    assert living_line.left(everything, known).keys() == gone
