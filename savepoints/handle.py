@@ -39,6 +39,7 @@ from savepoints.operations.inspect import read_state as _read_state
 from savepoints.operations.inspect import topology as _topology
 from savepoints.operations.inspect import verify as _verify
 from savepoints.operations.maintain import copy as _copy
+from savepoints.operations.maintain import end as _end
 from savepoints.operations.maintain import expire as _expire
 from savepoints.operations.maintain import gc as _gc
 from savepoints.operations.maintain import rebuild_catalog as _rebuild_catalog
@@ -309,6 +310,7 @@ class Query:
 
     bootstrap = plans_about(_bootstrap.plan, _bootstrap.execute)
     create = plans(_create.plan, _create.execute)
+    end = plans_about(_end.plan, _end.execute)
     estimate = calls_about(_estimate.estimate)
     expire = plans(_expire.plan, _expire.execute)
     late = calls_about(_late.late)

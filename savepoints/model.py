@@ -383,8 +383,8 @@ class Generation(Result):
         begun_at: When it began.
         begun_by: The verb that began it.
         begun_from: The savepoint it began from, None for a fresh start.
-        ended_at: When the next one took over, None for the current one.
-        ended_why: The verb that ended it, None for the current one.
+        ended_at: When the next one took over or the query ended, None for the current one.
+        ended_why: The verb that ended it, or the reason given to `end`; None for the current one.
         restore_seconds: How long writing its checkpoint took, None for a fresh start.
         restored_bytes: Bytes of that checkpoint.
     """

@@ -33,7 +33,7 @@ _SECTIONS: dict[str, tuple[str, ...]] = {
     "Late data and repair": ("late", "merge", "reset", "edit", "undo", "operations"),
     "State": ("state", "diff", "export"),
     "Upgrade": ("upgrade",),
-    "Maintenance": ("expire", "gc", "copy", "tag", "rename", "drill"),
+    "Maintenance": ("expire", "gc", "copy", "tag", "rename", "end", "drill"),
     "History": ("page", "ui", "lineage", "pipeline", "events"),
     "Set up": ("init", "config", "metrics", "demo", "completion", "version"),
 }

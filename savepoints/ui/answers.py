@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
 from shlex import quote
@@ -109,6 +109,9 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
     lives = current is not None or not mine.generations
     last = _last_savepoint(facts, newest, usual_interval(whole), lives=lives)
     until = _restorable(facts, sources, newest)
+    if not lives and until.level == "bad":
+        # Nobody has to act on it: the query is over.
+        until = replace(until, level="plain")
     verified = _verified(facts, query)
     drilled = _drilled(facts, query)
     if current is None:

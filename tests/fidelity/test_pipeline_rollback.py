@@ -97,7 +97,7 @@ def test_what_was_taken_back_together_is_undone_together(
     twin.give(30, 31)
     twin.run()
     assert lake.tables() == twin.tables()
-    with pytest.raises(UsageError, match="was an undo"):
+    with pytest.raises(UsageError, match="was itself an undo"):
         rollback_plan.undo_plan(lake.store, last_operation.require(lake.store, "silver"))
 
 

@@ -28,6 +28,7 @@ from savepoints.operations.inspect.locate import Located
 from savepoints.operations.inspect.topology import Topology
 from savepoints.operations.inspect.verify import Report, Reports
 from savepoints.operations.maintain.copy import Copied, CopyPlan
+from savepoints.operations.maintain.end import EndPlan
 from savepoints.operations.maintain.expire import Expired, ExpirePlan
 from savepoints.operations.maintain.gc import Collected, GcPlan
 from savepoints.operations.maintain.init import CheckpointFacts
@@ -298,6 +299,7 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"query": (str, "Its name now."), "savepoints": (int, "How many have it.")}),
         planned(RenamePlan),
     ),
+    "end": (Document({"ended": (EndPlan, "What was done.")}), planned(EndPlan)),
     "tag": (_SAVEPOINT, planned(TagPlan)),
     "expire": (Document({"expired": (Expired, "What was done.")}), planned(ExpirePlan)),
     "gc": (Document({"collected": (Collected, "What was done.")}), planned(GcPlan)),

@@ -111,6 +111,14 @@ def test_what_kafka_no_longer_has_is_said_with_the_offsets() -> None:
     assert [one.command for one in only(facts).problems] == ["savepoints create orders"]
 
 
+def test_trap_a_query_that_has_ended_is_to_be_saved_again_because_kafka_forgets() -> None:
+    facts = store(1, sources={"orders": SourceFacts(newest=availability(saved(71), None, "no"))})
+    ended = dataclasses.replace(facts, generations=(generation("orders", 1, 0, ended=71.5),))
+
+    assert only(ended).problems == ()
+    assert answer(ended, "Restorable until")[::2] == ("not restorable", "plain")
+
+
 def test_what_nobody_asked_is_not_checked_and_no_problem() -> None:
     assert answer(store(1), "Restorable until")[::2] == ("not checked", "unknown")
     assert answer(store(1), "Lag")[::2] == ("unknown", "unknown")

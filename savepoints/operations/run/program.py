@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from savepoints.config.settings import QuerySettings, Settings
-from savepoints.errors import QueryNotFoundError, UsageError
+from savepoints.errors import UsageError
 from savepoints.model import Form, Generation
 from savepoints.plan import Progress
 from savepoints.runtime import app as apps
@@ -65,7 +65,7 @@ def resolve(order: Order) -> Program:
         QueryNotFoundError: If the query has ended.
     """
     store = order.store.snapshot()
-    _refuse_ended(store, order.query)
+    store.generations.refuse_ended(order.query)
     if order.app is not None:
         _refuse_promoted(store, order, order.app)
     settings = bindings.complete(store)
@@ -74,18 +74,6 @@ def resolve(order: Order) -> Program:
         bound = bound.model_copy(update={"app": order.app})
     inputs = Inputs(apps.load_for(order.query, bound), bound, settings.kafka)
     return Program(order, settings, inputs, order.every or bound.every)
-
-
-def _refuse_ended(store: Store, query: str) -> None:
-    """Refuse a query whose last generation ended without another, as that of a promoted fork."""
-    generations = store.generations.all(query)
-    if generations and all(one.status != "current" for one in generations):
-        raise QueryNotFoundError(
-            f"the query {query} has ended: {generations[0].ended_why}",
-            hint="continue as a new query from one of its savepoints: savepoints list --query "
-            f"{query}, then savepoints fork ID NAME",
-            query=query,
-        )
 
 
 def _refuse_promoted(store: Store, order: Order, app: str) -> None:

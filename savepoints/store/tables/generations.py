@@ -45,10 +45,35 @@ class Generations:
         """Return the generation that `run` starts, None when the query has none yet."""
         return next((one for one in self.all(query) if one.status == "current"), None)
 
+    def ended(self, query: str) -> Generation | None:
+        """Return the last generation of a query that has ended, None for every other query."""
+        newest = next(iter(self.all(query)), None)
+        return None if self.find_current(query) else newest
+
+    def refuse_ended(self, query: str) -> None:
+        """Refuse a query whose last generation ended without another, as that of a promoted fork.
+
+        Raises:
+            QueryNotFoundError: If it has ended.
+        """
+        ended = self.ended(query)
+        if ended is not None:
+            raise QueryNotFoundError(
+                f"the query {query} has ended: {ended.ended_why}",
+                hint="continue as a new query from one of its savepoints: savepoints list --query "
+                f"{query}, then savepoints fork ID NAME",
+                query=query,
+            )
+
     def current(self, query: str) -> Generation:
-        """Return the generation that `run` starts."""
+        """Return the generation that `run` starts.
+
+        Raises:
+            QueryNotFoundError: If the query has ended, or the store has none of that name.
+        """
         found = self.find_current(query)
         if found is None:
+            self.refuse_ended(query)
             known = sorted({one.query for one in self.all()})
             raise QueryNotFoundError(
                 f"the store {self.root} has no query {query!r}",
