@@ -80,7 +80,7 @@ def test_two_versions_are_compared_and_the_second_takes_over(tmp_path: Path) -> 
     settings = settings.replace("/data/jars", str(resolve_jars().spark_directory))
     (tmp_path / "savepoints.toml").write_text(settings)
     lines = [one[2:] for block in blocks(PAGE, "console") for one in block.splitlines()]
-    first, forever, create, check, fork, more, until, pause, compare, resume, promote = lines
+    first, forever, create, check, fork, more, until, pause, compare, resume, promote, end = lines
 
     def does(line: str, code: int = 0) -> str:
         returned, said = run(line, tmp_path)
@@ -108,3 +108,5 @@ def test_two_versions_are_compared_and_the_second_takes_over(tmp_path: Path) -> 
         does("python sell.py /data/shop/orders 7:bob:0 8:bob:50")
         second = counts([*before, *(one for one in (*after, "8:bob:50") if one[-2:] != ":0")])
         wait_until(lambda: table(tmp_path) == second, "version 2 counts on", 120)
+        assert str(tmp_path / "totals_forks/totals_v2") in does(end)
+        assert "has ended: version 2 has taken over" in does(until, 10)
