@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from savepoints.model import Generation, OperatorState, OutputVersion
+from savepoints.model import FORMS, Generation, OperatorState, OutputVersion
 from savepoints.ui.answers import answers
 from savepoints.ui.facts import StoreFacts
 from savepoints.ui.growth import growth
@@ -106,6 +106,19 @@ def test_trap_the_age_of_a_savepoint_was_that_of_its_batch_and_another_one_in_th
     ((card,),) = ([one for one in each.answers if one.question == "Last savepoint"]
                   for each in answers(facts))  # fmt: skip
     assert card.value == "1 h ago"
+
+
+def test_trap_one_in_the_native_form_alone_makes_savepoints_look_cheaper() -> None:
+    """A verb takes such a one before it acts; it copies no rows."""
+    taken = tuple(dataclasses.replace(saved(hour), forms=FORMS) for hour in (4, 3, 2, 1))
+    cost = dataclasses.replace(taken[0].cost, bytes_copied=1, export_bytes=0)
+    quick = dataclasses.replace(saved(5), forms=("native",), cost=cost)
+
+    facts = StoreFacts("/s", NOW, taken)
+    _, bytes_, seconds = growth(dataclasses.replace(facts, savepoints=(quick, *taken)), "orders")
+
+    assert (bytes_, seconds) == growth(facts, "orders")[1:]
+    assert bytes_.title == "New bytes per savepoint (native and canonical)"
 
 
 def test_two_savepoints_are_no_growth() -> None:
