@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import ceil
@@ -76,6 +77,17 @@ def is_nightly(item: pytest.Item) -> bool:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a part of the nightly tier be one of several of about the same size."""
     parser.addoption("--shard", metavar="K/N", help="run the K-th of N parts of what is chosen")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep Python from looking through thousands of tests for garbage, now and again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_report_header() -> str:

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 from savepoints.errors import MissingExtraError
@@ -66,8 +67,9 @@ def data_file() -> Path:
     )
 
 
+@cache
 def read_orders() -> tuple[Order, ...]:
-    """Read all orders in the order in which they happened.
+    """Read all orders in the order in which they happened; parsed once, which takes a second.
 
     Returns:
         Every order, by date, those of one day by their position in the file.

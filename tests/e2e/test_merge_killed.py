@@ -9,6 +9,7 @@ import pytest
 from savepoints.operations import unfinished
 from savepoints.store.locks import journal
 from savepoints.store.tables.merge_ledger import Ledger
+from tests import draw
 from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
 from tests.e2e.shop import QUERY, Shop
 
@@ -49,6 +50,7 @@ def kill(shop: Shop, point: str) -> None:
     assert not claimed or differing(shop, day(4)) == 0
 
 
+@draw.taking_turns("killed merge", "killed rollback")
 @pytest.mark.parametrize(
     "point",
     [

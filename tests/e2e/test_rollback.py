@@ -12,6 +12,7 @@ import pytest
 from savepoints.errors import UnfinishedOperationError
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.uri import Uri
+from tests import draw
 from tests.e2e.shop import BUGGY, QUERY, Shop
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def restores(shop: Shop) -> int:
     return sum(one.get("operation") == "RESTORE" for one in open_table(shop.table).history())
 
 
+@draw.taking_turns("killed rollback", "killed merge")
 @pytest.mark.timeout(900)
 def test_killed_and_run_again_the_result_is_exact(spark: SparkSession, shop: Shop) -> None:
     """After each kill: refused to run, finished by the same command, rerun right for everybody."""
