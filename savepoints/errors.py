@@ -269,7 +269,7 @@ class SeveralRowsError(IncompatibleError):
 
 
 class LayoutChangedError(IncompatibleError):
-    """Columns of the state changed places or names, which Spark would not notice."""
+    """The program has other columns in its state: other places or names, or other types."""
 
 
 class PrivateApiError(IncompatibleError):

@@ -1,4 +1,4 @@
-"""Whether what runs a restored checkpoint on fits to it: the program, and the topics it reads.
+"""Whether what runs a checkpoint on fits to it: the program, and the topics it reads.
 
 Both go wrong without any error of Spark's: a state whose fields changed places, and offsets of a
 topic that was deleted and recreated.
@@ -15,19 +15,18 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.config.settings import KafkaSettings
-from savepoints.errors import EnvironmentUnfitError
+from savepoints.errors import EnvironmentUnfitError, SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
-from savepoints.plan import Progress
+from savepoints.plan import Progress, silent
 from savepoints.runtime.app import App
 from savepoints.runtime.runner import Runner
 from savepoints.sources.combined import availability
+from savepoints.store import checked_programs
 from savepoints.store.root import Store
 
 # It keeps the state, and chooses the offsets by itself.
 _CHOOSES_OFFSETS = "reset"
-# Its batch 0 is rows that somebody gave.
-_SEEDED = "seed"
 
 
 def origin(store: Store, generation: Generation) -> Savepoint | None:
@@ -43,17 +42,6 @@ def is_restored(generation: Generation, begun_from: Savepoint) -> bool:
     return newest == [begun_from.cut.batch_id]
 
 
-def is_seeded(generation: Generation) -> bool:
-    """Say whether a generation has run no batch since it was given rows of state."""
-    newest = committed_batches(Location.of(generation.checkpoint).list())[-1:]
-    return generation.begun_by == _SEEDED and newest == [0]
-
-
-def require_layout(store: Store, runner: Runner, checkpoint: Location, app: str) -> None:
-    """Compare the program's state layout with that of a checkpoint, on empty inputs, by name."""
-    ProgramLayout(store).require(runner, checkpoint, app)
-
-
 @final
 class ProgramLayout:
     """The state layout of the program that a run goes on with, found out once.
@@ -62,22 +50,58 @@ class ProgramLayout:
     paused finds it out while it waits, and resumes at once in whatever generation there is then.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, progress: Progress = silent) -> None:
         """Begin without a program."""
         self._store = store
+        self._progress = progress
         self._runner: Runner | None = None
         self._known: tuple[App, Layout] | None = None
 
-    def require(self, runner: Runner, checkpoint: Location, app: str) -> None:
+    def require(self, runner: Runner, checkpoint: Location, app: str, origin: str | None) -> None:
         """Compare the layout of a runner's program with that of a checkpoint.
+
+        Args:
+            origin: Id of the savepoint that the checkpoint began from, None without one.
 
         Raises:
             LayoutChangedError: If fields of the state have other names or types in the program, or
                 are more or fewer.
         """
-        restored, now = layout.read(checkpoint), self._of(runner)
-        layout.require_types(restored, now, app)
-        layout.require_names(restored, now, app)
+        saved = layout.read(checkpoint)
+        if not saved:
+            return
+        self._progress(f"comparing {app} with the state that it continues")
+        now = self._of(runner)
+        layout.require_types(
+            saved, now, app, savepoint=self._newest(runner.query) or origin or "ID"
+        )
+        layout.require_names(saved, now, app)
+
+    def require_once(
+        self, runner: Runner, generation: Generation, app: str, *, accept_names: bool = False
+    ) -> None:
+        """Compare it unless this very program is known to fit the state of a generation.
+
+        Args:
+            accept_names: Take what other names a program has as meant, from now on.
+
+        Raises:
+            LayoutChangedError: See `require`.
+        """
+        place = (self._store.root, generation.query, generation.generation)
+        if runner.plan is not None and runner.plan == checked_programs.find(*place):
+            return
+        if not accept_names:
+            self.require(runner, Location.of(generation.checkpoint), app, generation.begun_from)
+        if runner.plan is not None:
+            checked_programs.write(*place, runner.plan)
+
+    def _newest(self, query: str) -> str | None:
+        """Return the newest savepoint of a query, None without one."""
+        try:
+            return self._store.catalog.find("latest", query=query).id
+        except SavepointNotFoundError:
+            return None
 
     def keep(self, runner: Runner) -> None:
         """Remember what runs, for `find_ahead`."""

@@ -6,7 +6,9 @@ SIGTERM or SIGINT the running batch is finished, and the query ends between two 
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints import faults
 from savepoints.checkpoint import damage_patterns, position
-from savepoints.errors import CheckpointDamagedError, SavepointsError
+from savepoints.errors import (
+    CheckpointDamagedError,
+    IncompatibleError,
+    LayoutChangedError,
+    SavepointsError,
+)
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
@@ -32,6 +39,7 @@ from savepoints.runtime.running_batch import RunningBatch
 from savepoints.sources.events.events import RAW_SCHEMA
 from savepoints.sources.kafka.spark_options import reader_options
 from savepoints.sources.tables import stream
+from savepoints.spark import private_api
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -45,6 +53,11 @@ _LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.1
 # Below it each input of a program has a directory, when it is run on nothing.
 EMPTY = "empty"
+# In the names of the nodes of `transformWithState`.
+_WITH_VARIABLES = "TransformWithState"
+# Error classes: a merge that lacks a column of its table, a state with another layout.
+_LACKING = "DELTA_MERGE_UNRESOLVED_EXPRESSION"
+_OTHER_STATE = re.compile(r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 # How often it asks Spark for its batches; Spark keeps the last 100.
 COLLECT_SECONDS = 1.0
 
@@ -242,7 +255,8 @@ class Runner:
         if reading:
             self._read_elsewhere[reading.batch] = reading.rows
         try:
-            query = self._start(self._built(reading.inputs) if reading else None, once=True)
+            result = self._with_tables(self._built(reading.inputs)) if reading else None
+            query = self._start(result, once=True)
             running = RunningBatch(self._progress)
             with suppress(StreamingQueryException):  # Looked at below.
                 while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
@@ -282,19 +296,37 @@ class Runner:
         """The program that it runs."""
         return self._app
 
+    @cached_property
+    def plan(self) -> str | None:
+        """A digest of what Spark is asked to run, for the same program always the same.
+
+        None where the state's layout does not follow from it: Python functions, of which a plan has
+        only the name, declare the variables of `transformWithState`.
+        """
+        text = private_api.plan_text(self._program)
+        return None if _WITH_VARIABLES in text else hashlib.sha256(text.encode()).hexdigest()
+
     def run_on_nothing(self, scratch: Location) -> None:
         """Run the program once on empty inputs, which shows the layout of its state."""
         run_on_nothing(self._spark, self._app, scratch)
 
     @cached_property
-    def _result(self) -> DataFrame:
+    def _program(self) -> DataFrame:
         """What the application makes of what Kafka gives."""
         return self._built({name: self._read(name) for name in self._app.inputs})
 
+    @cached_property
+    def _result(self) -> DataFrame:
+        """The same, when there are tables for it."""
+        return self._with_tables(self._program)
+
     def _built(self, records: Mapping[str, DataFrame]) -> DataFrame:
-        """Return what the application makes of its inputs; its output tables exist then."""
+        """Return what the application makes of its inputs."""
         inputs = self._app.inputs
-        result = self._app.build({name: inputs[name].decode(one) for name, one in records.items()})
+        return self._app.build({name: inputs[name].decode(one) for name, one in records.items()})
+
+    def _with_tables(self, result: DataFrame) -> DataFrame:
+        """Create the output tables that do not exist, and refuse those that lack columns."""
         for name, output in self._app.outputs.items():
             part = output.selection.checked(result, name)
             write.ensure_table(self._table(name), part.schema.json())
@@ -411,6 +443,22 @@ class Runner:
                 f"{self.query} --recover",
                 query=self.query,
                 checkpoint=str(self.checkpoint),
+            )
+        if _OTHER_STATE.search(text):
+            raise LayoutChangedError(
+                what,
+                hint="see what a migration would do: savepoints upgrade check --app "
+                f"{self._bound.app} --query {self.query} --from latest; or run the program that "
+                "the state came from",
+                query=self.query,
+            )
+        if _LACKING in text:
+            raise IncompatibleError(
+                what,
+                hint="the table has a column that the program does not write: write it too, or "
+                "take state and table back to before it was added: savepoints rollback latest "
+                f"--query {self.query}",
+                query=self.query,
             )
         raise SavepointsError(
             what,

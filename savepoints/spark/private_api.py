@@ -6,6 +6,7 @@
 | `StreamExecution.resolvedCheckpointRoot` | `attach` without `checkpoint=` | 3.5 to 4.2 | give it |
 | `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
+| `LogicalPlan.toJSON` | if a program is the one that ran before | 3.5 to 4.2 | it is compared |
 | `Filter.condition`, `TreePattern` | if a predicate is of the row alone | 3.5 to 4.2 | no `where` |
 | `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
 | `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
@@ -19,6 +20,7 @@ without being private is in `savepoints.spark.versions`.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -34,6 +36,11 @@ STATE_REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 STATE_REWRITER_ARGUMENTS = 8
 _UNSAFE_ROW = "org.apache.spark.sql.catalyst.expressions.UnsafeRow"
 _BYTE_ARRAY = "org.apache.spark.unsafe.types.ByteArray"
+# What Spark numbers anew in each process: expressions, and the nodes of watermarks.
+_NUMBERS = re.compile(
+    r'\{"product-class":"org\.apache\.spark\.sql\.catalyst\.expressions\.ExprId"[^}]*\}'
+    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+)
 _LOWEST = -(1 << 63)
 # Null for null, nothing else null, and always the same.
 _INVOKED = (True, False, True)
@@ -94,6 +101,14 @@ def result_schema(query: StreamingQuery) -> str:
 def analyzed_plan(frame: DataFrame) -> JavaObject:
     """Return the logical plan of a frame, as it was written."""
     return frame._jdf.queryExecution().analyzed()
+
+
+def plan_text(frame: DataFrame) -> str:
+    """Return the logical plan of a frame as text, the same in each process.
+
+    As JSON, for as a tree Spark leaves out what is long.
+    """
+    return _NUMBERS.sub("", str(analyzed_plan(frame).toJSON()))
 
 
 def beside_the_row(frame: DataFrame, where: str) -> str | None:

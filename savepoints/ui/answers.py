@@ -10,6 +10,7 @@ from itertools import pairwise
 from shlex import quote
 from typing import Literal
 
+from savepoints.errors import LayoutChangedError
 from savepoints.model import Generation, Savepoint
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
@@ -276,7 +277,9 @@ def _problems(
     # A run of another generation has nothing to do with what would be run now.
     if ran and ran.result == "failed" and ran.at > begun and query not in facts.busy:
         what = f"The last run failed {span_text(facts.at - ran.at)} ago: {ran.message}."
-        yield Problem(what, f"savepoints run {name}")
+        origins = (one.begun_from for one in facts.generations if one.status == "current")
+        saved = newest.id if newest else next(origins, None)
+        yield Problem(what, _after_failure(ran, saved))
     broken = [one for one in facts.savepoints if one.state == "broken"]
     if broken:
         reason = f": {broken[0].state_reason}" if broken[0].state_reason else ""
@@ -289,6 +292,14 @@ def _problems(
         yield Problem(
             f"The last verify failed: {verified.note}.", f"savepoints verify --all --query {name}"
         )
+
+
+def _after_failure(run: Event, savepoint: str | None) -> str:
+    """Return what to type after a run that failed: not the same again where that must fail."""
+    if run.error == LayoutChangedError.__name__ and savepoint is not None:
+        app = quote(run.parameters.get("app", "MODULE:APP"))
+        return f"savepoints upgrade check --app {app} --from {savepoint}"
+    return f"savepoints run {quote(run.query or '')}"
 
 
 def _of_operation(operation: Operation) -> Problem:

@@ -67,7 +67,6 @@ def data_file() -> Path:
     )
 
 
-@cache
 def read_orders() -> tuple[Order, ...]:
     """Read all orders in the order in which they happened; parsed once, which takes a second.
 
@@ -78,7 +77,12 @@ def read_orders() -> tuple[Order, ...]:
         MissingExtraError: The package that ships the data is not installed.
         ValueError: A line is not as in the published file.
     """
-    lines = data_file().read_text(encoding="ascii").splitlines()[1:]
+    return _orders(data_file())
+
+
+@cache
+def _orders(file: Path) -> tuple[Order, ...]:
+    lines = file.read_text(encoding="ascii").splitlines()[1:]
     rows = [(position, *_parse(line)) for position, line in enumerate(lines, start=1)]
     rows.sort(key=lambda row: row[2])  # stable: the file's order decides within a day
     in_day = Counter(day for _, _, day, _, _ in rows)

@@ -12,6 +12,7 @@ from savepoints.errors import LayoutChangedError, LockedError
 from savepoints.io import Location
 from savepoints.model import kafka_position
 from savepoints.operations.rollback import run_to_point
+from savepoints.runtime.runner import Ran
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets
 from tests.e2e.shop import QUERY, Shop
@@ -42,6 +43,46 @@ def test_trap_the_schema_check_ignores_column_names(local_shop: Shop) -> None:
     assert [info.path for info in checkpoint.list()] == before, "no batch was run"
     assert not shop.store.root.list("scratch"), "nothing is left of the comparison"
     assert shop.run(RIGHT).batches == 1
+
+
+@pytest.mark.nightly
+def test_trap_a_changed_program_is_deployed_without_any_restore(local_shop: Shop) -> None:
+    """It goes on with the other's state where it left off, and Spark says nothing."""
+    shop = local_shop
+    said: list[str] = []
+
+    def run(app: str, **how: bool) -> Ran:
+        said.clear()
+        ran, _ = shop.store.query(QUERY).run(
+            app=app, until="latest", final_savepoint=False, progress=said.append, **how
+        )
+        return ran
+
+    def compared() -> bool:
+        return any("comparing" in one for one in said)
+
+    shop.sell(date(1997, 1, 1), date(1997, 1, 4))
+    run(RIGHT)
+    assert not compared(), "there is no state yet"
+    shop.sell(date(1997, 1, 4), date(1997, 1, 6))
+    checkpoint = Location.of(shop.store.generations.current(QUERY).checkpoint)
+    before = [info.path for info in checkpoint.list()]
+
+    for _ in range(2):
+        with pytest.raises(LayoutChangedError, match="'min long' and is now 'max long'"):
+            run(SWAPPED)
+    with pytest.raises(LayoutChangedError, match="value field 2 is new") as refused:
+        run("tests.e2e.extremes:counting")
+    assert "--app tests.e2e.extremes:counting --from ID" in refused.value.hint
+
+    assert [info.path for info in checkpoint.list()] == before, "no batch was run"
+    assert run(RIGHT).batches == 1
+    assert not compared(), "it is the one that has run here"
+    shop.sell(date(1997, 1, 6), date(1997, 1, 7))
+    assert run(SWAPPED, accept_state_names=True).batches == 1
+    shop.sell(date(1997, 1, 7), date(1997, 1, 8))
+    assert run(SWAPPED).batches == 1
+    assert not compared(), "it was accepted"
 
 
 @pytest.mark.nightly  # The same check on another way, which point-in-time restores take.

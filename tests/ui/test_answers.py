@@ -143,6 +143,18 @@ def test_a_verify_of_all_has_failed_only_for_those_that_it_names() -> None:
     assert levels == {"orders": "bad", "clicks": "good"}
 
 
+def test_after_a_program_that_does_not_fit_the_same_run_is_not_what_to_type() -> None:
+    failed = event("run", 70, "failed", message="does not match")
+    failed = dataclasses.replace(
+        failed, error="LayoutChangedError", parameters={"app": "shop_v2:app"}
+    )
+
+    (problem,) = only(store(1, events=(failed,))).problems
+
+    newest = store(1).savepoints[0].id
+    assert problem.command == f"savepoints upgrade check --app shop_v2:app --from {newest}"
+
+
 def test_a_run_that_failed_is_a_problem_until_another_one_or_a_new_generation() -> None:
     failed = event("run", 70, "failed", message="the query orders failed: disk full")
 

@@ -69,11 +69,14 @@ def require_names(was: Layout, now: Layout, program: str) -> None:
                 )
 
 
-def require_types(was: Layout, now: Layout, program: str) -> None:
+def require_types(was: Layout, now: Layout, program: str, *, savepoint: str) -> None:
     """Check that a program's state fields are as many and of the types of those it continues with.
 
     Spark refuses them as well, but in its first batch (`StateSchemaCompatibilityChecker`).
     Stores with several column families may gain some, and are left to it.
+
+    Args:
+        savepoint: What to compare the program with to see all that differs.
     """
     for store, schemas in was.items():
         program_has = now.get(store, ())
@@ -86,7 +89,7 @@ def require_types(was: Layout, now: Layout, program: str) -> None:
                     program,
                     str(one),
                     hint="see what a migration would do: savepoints upgrade check --app "
-                    f"{program} --from latest; or run the program that the state came from",
+                    f"{program} --from {savepoint}; or run the program that the state came from",
                 )
 
 

@@ -247,10 +247,9 @@ class _Compare:
         if end.is_reached(compared.position):
             return None
         runner = self._runner(compared)
-        if origin is not None and compatibility.is_restored(compared.generation, origin):
-            compatibility.require_layout(
-                self.store, runner, compared.checkpoint, compared.bound.app
-            )
+        compatibility.ProgramLayout(self.store, self.progress).require_once(
+            runner, compared.generation, compared.bound.app
+        )
         self.progress(f"running {compared.query} to the end offsets")
         with self.store.scratch() as scratch, stopped_by_signals(runner.stop):
             ran = end.run(

@@ -24,6 +24,9 @@ from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Merge
 from savepoints.texts import count_text
 
+# What its own run may be doing while it is up.
+_RUNNING = frozenset({"running", "resuming", "pausing"})
+
 
 @dataclass(frozen=True)
 class PromotePlan(Plan):
@@ -185,7 +188,8 @@ def _command(fork: str, live: str, hand_over: HandOver, *, checks: bool) -> str:
 def _steps(
     live: str, fork: str, bound: QuerySettings, hand_over: HandOver, state: str, *, checks: bool
 ) -> Iterator[Step]:
-    yield Step("catch_up", f"run {fork} to the position of {live}, which keeps running")
+    meanwhile = ", which keeps running" if state in _RUNNING else ""
+    yield Step("catch_up", f"run {fork} to the position of {live}{meanwhile}")
     if state != "stopped":
         yield Step("pause", f"pause {live} between two batches")
     yield Step("meet", f"run {live} and {fork} ({bound.app}) to exactly the same offsets")
@@ -204,7 +208,7 @@ def _steps(
         else:
             yield Step(f"output_{name}_rewound", f"make {live} write to {uri} from then on")
     yield Step("generation_begun", f"begin the next generation of {live} with {bound.app}")
-    if state in ("running", "resuming", "pausing"):
+    if state in _RUNNING:
         yield Step("resume", f"resume the run of {live}")
 
 

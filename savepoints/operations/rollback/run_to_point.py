@@ -119,8 +119,9 @@ def bind(
         position=position.read(checkpoint).offsets,
         begun_from=begun_from,
     )
-    progress("comparing the program with the restored state")
-    compatibility.require_layout(store, runner, checkpoint, app)
+    compatibility.ProgramLayout(store, progress).require(
+        runner, checkpoint, app, begun_from.id if begun_from else None
+    )
     return runner
 
 

@@ -63,7 +63,7 @@ def run(
         forms: Forms of the savepoints.
         final_savepoint: Whether to take a savepoint at the end; if nothing was run and there
             already is one, that is returned.
-        accept_state_names: Continue with restored state whose fields have other names in the
+        accept_state_names: Continue with state whose fields have other names in the
             program; swapped aggregates of one type then go unnoticed.
         progress: Called with one line for each step.
 
@@ -104,7 +104,7 @@ def run(
         begun_in=store.generations.find_current(query),
     )
     recovery = _Recovery(resolve(order))
-    layouts = ProgramLayout(store)
+    layouts = ProgramLayout(store, progress)
     last = Supervisor(
         store,
         query,

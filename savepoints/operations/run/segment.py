@@ -117,12 +117,12 @@ def _run(
     """Run a generation to its end, or until it is stopped; held since `begun` (monotonic)."""
     order, checkpoint = program.order, Location.of(generation.checkpoint)
     target = _target(program)
-    restored = _is_restored(program, generation, is_bounded=target is not None)
+    _require_same_topics(program, generation, is_bounded=target is not None)
     if target is not None and target.is_reached(position.read(checkpoint)):
         ran = nothing(order, "caught_up", generation.generation, time.monotonic() - begun)
         offsets = target.ends if isinstance(target, KafkaEnd) else {}
         return replace(ran, caught_up=True, remaining_records=0, offsets=offsets)
-    runner = _runner(program, generation, layouts, restored=restored)
+    runner = _runner(program, generation, layouts)
     recorder = Recorder(order.store.root, order.query, generation.generation, checkpoint)
 
     def check() -> None:
@@ -166,23 +166,17 @@ def _target(program: Program) -> KafkaEnd | TableEnd | None:
     return None if order.until == "latest" else run_ends.of_tables(order.store, inputs, order.until)
 
 
-def _is_restored(program: Program, generation: Generation, *, is_bounded: bool) -> bool:
-    """Say whether no batch has run since a restore, having compared the topics where it matters."""
+def _require_same_topics(program: Program, generation: Generation, *, is_bounded: bool) -> None:
+    """Compare the topics where it matters: after a restore, and where an end is to be reached."""
     order, inputs = program.order, program.inputs
     origin = compatibility.origin(order.store, generation)
-    if origin is None:
-        return compatibility.is_seeded(generation)
-    restored = compatibility.is_restored(generation, origin)
-    if restored or is_bounded:
+    if origin is not None and (is_bounded or compatibility.is_restored(generation, origin)):
         compatibility.require_same_topics(
             generation, origin, inputs.kafka, order.progress, inputs.archives
         )
-    return restored
 
 
-def _runner(
-    program: Program, generation: Generation, layouts: ProgramLayout, *, restored: bool
-) -> Runner:
+def _runner(program: Program, generation: Generation, layouts: ProgramLayout) -> Runner:
     """Start Spark, and compare the program with the state that it goes on with."""
     from savepoints.spark.session import session
 
@@ -198,9 +192,9 @@ def _runner(
         progress=order.progress,
     )
     layouts.keep(runner)
-    if restored and not order.accept_state_names:
-        order.progress("comparing the program with the restored state")
-        layouts.require(runner, checkpoint, program.bound.app)
+    layouts.require_once(
+        runner, generation, program.bound.app, accept_names=order.accept_state_names
+    )
     return runner
 
 
