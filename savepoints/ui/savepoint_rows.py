@@ -35,7 +35,7 @@ class Row:
         facts: Name and value of what else there is to know.
         offsets: Topic, partition and next offset of Kafka's; text of other sources.
         commands: What one does with it.
-        before: The savepoint before it, None for the first.
+        before: The savepoint that it came from, None for the first.
     """
 
     id: str
@@ -65,9 +65,9 @@ def rows(facts: StoreFacts, family: Sequence[str]) -> tuple[Row, ...]:
     """Describe the savepoints of a family, the newest first."""
     mine = facts.of(family)
     asked = {name: one for it in facts.sources.values() for name, one in it.each.items()}
-    by_id = {one.id: one for one in facts.savepoints}
+    before = _before(facts)
     return tuple(
-        _row(facts, one, by_id.get(one.parent or ""), asked, facts.left.get(one.id))
+        _row(facts, one, before.get(one.id), asked, facts.left.get(one.id))
         for one in mine.savepoints
         if facts.shows(one.created_at)
     )
@@ -76,6 +76,24 @@ def rows(facts: StoreFacts, family: Sequence[str]) -> tuple[Row, ...]:
 def changes(before: Savepoint, after: Savepoint) -> tuple[Change, ...]:
     """Compare two savepoints by what the catalog says of them."""
     return tuple(_changes(before, after))
+
+
+def _before(facts: StoreFacts) -> Mapping[str, Savepoint]:
+    """Find what each savepoint came from: the one before it in its generation, or its origin.
+
+    The parent may be of a batch that had been rolled back by then.
+    """
+    by_id = {one.id: one for one in facts.savepoints}
+    newest = {(one.query, one.generation): one.begun_from for one in facts.generations}
+    found = {}
+    for one in sorted(facts.savepoints, key=lambda it: it.taken_order):
+        place = (one.query, one.generation)
+        origin = one.parent if one.edit else newest.get(place) or one.parent
+        if origin in by_id:
+            found[one.id] = by_id[origin]
+        if one.edit is None:
+            newest[place] = one.id
+    return found
 
 
 def _row(
@@ -173,6 +191,8 @@ def _changes(before: Savepoint, after: Savepoint) -> Iterator[Change]:
         numbers = [it for it in (one.before, one.after) if isinstance(it, int)]
         by = f"{numbers[1] - numbers[0]:+,}" if len(numbers) > 1 else ""
         yield Change(str(one), _text(one.before), _text(one.after), by)
+    if before.application != after.application:
+        yield Change("program", _text(before.application), _text(after.application))
     yield from _operator_changes(before, after)
     yield from _output_changes(before, after)
     for name, value in found.settings.items():

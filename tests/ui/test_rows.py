@@ -11,7 +11,7 @@ from savepoints.ui.growth import growth
 from savepoints.ui.operation_rows import MOST_EVENTS, MOST_OPERATIONS, log
 from savepoints.ui.savepoint_rows import changes, rows
 from tests.ui import stories
-from tests.ui.stories import NOW, event, operation, saved
+from tests.ui.stories import NOW, event, generation, operation, saved
 
 
 def test_a_row_says_what_list_says() -> None:
@@ -34,6 +34,30 @@ def test_changes_since_the_savepoint_before_are_counted_by_hand() -> None:
     assert found["source 0, orders/0"].by == "+24,000"
     assert found["rows of operator 0 (stateStoreSave)"].by == "+800"
     assert found["version of output totals"].after == "33"
+
+
+def test_trap_after_a_rollback_the_savepoint_is_compared_with_the_bug() -> None:
+    """Its parent is what was newest then; what it came from is what was gone back to."""
+    first, bug = saved(1), saved(2)
+    fixed = saved(3, of=2, batch=15, parent=bug.id, application="fixed:app")
+    again = saved(4, of=2, batch=16, parent=fixed.id, application="fixed:app")
+    generations = (
+        generation("orders", 2, 2.5, "rollback", begun_from=first.id),
+        generation("orders", 1, 0, ended=2.5),
+    )
+    facts = StoreFacts("/s", NOW, (again, fixed, bug, first), generations)
+
+    found = {one.id: one for one in rows(facts, ("orders",))}
+
+    assert [found[one.id].before for one in facts.savepoints] == [
+        fixed.id,
+        first.id,
+        first.id,
+        None,
+    ]
+    assert ("program", "shop.totals:app", "fixed:app", "") in [
+        (it.name, it.before, it.after, it.by) for it in found[fixed.id].changes
+    ]
 
 
 def test_other_contents_of_as_many_rows_are_a_change() -> None:

@@ -197,8 +197,9 @@ def _notes(
     if known != program.reference:
         notes.append(
             f"the fork runs {program.reference}, but the savepoint was taken from "
-            f"{known or 'an unknown program'}: before the first batch, savepoints run checks that "
-            "the state matches the program"
+            f"{known or 'an unknown program'}; whether it fits the state is checked before the "
+            f"first batch, or now: savepoints upgrade check --app {program.reference} --from "
+            f"{saved.id}"
         )
     notes += [
         f"other writers also write to {pinned[one].uri}: their rows up to version "
