@@ -71,6 +71,7 @@ def lake(spark: SparkSession, on_local: Location) -> Lake:
     return Lake(spark, on_local)
 
 
+@draw.taking_turns("pipeline of Spark", "rollback of a pipeline of Spark")
 def test_bronze_silver_gold(lake: Lake, local_store: Store) -> None:
     lake.give(1, 2, 3, 4)
     lake.run("bronze")

@@ -9,6 +9,7 @@ import pytest
 
 from savepoints.handle import Store
 from savepoints.io import Location
+from tests import draw
 from tests.fidelity.lake import CHAIN, Lake
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+@draw.taking_turns("rollback of a pipeline of Spark", "pipeline of Spark")
 def test_trap_a_reader_reads_up_to_the_cut_and_goes_on_behind_the_rewind(
     spark: SparkSession, on_local: Location, local_store: Store
 ) -> None:

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 RECORDS = 7
-NIGHTLY, REST = (
-    pytest.mark.nightly,
-    ("as Java has it", "plain", "certificate", "keystore as PEM", "keystore as PKCS12"),
-)
+WAYS = (
+    "password", "as Java has it", "plain", "certificate", "keystore as PEM", "keystore as PKCS12",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +92,11 @@ def ways(broker: SecuredBroker) -> Mapping[str, tuple[str, dict[str, str]]]:
     }
 
 
+@pytest.mark.nightly  # It takes a broker of its own.
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("way", ["password", *(pytest.param(one, marks=NIGHTLY) for one in REST)])
+@pytest.mark.parametrize("way", WAYS)
 def test_trap_java_and_librdkafka_name_security_differently(
     spark: SparkSession, secured: SecuredBroker, way: str
 ) -> None:
