@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.pipeline.pipeline_graph import ExternalInput
+from tests import draw
 from tests.samples import take
 
 if TYPE_CHECKING:
