@@ -74,7 +74,7 @@ def command(
     Hashes every file and compares row counts. Starts a JVM only with --contents or --deep. To check
     the store and this machine, use `savepoints check`.
 
-    A broken savepoint is marked as broken, and latest skips it until a later verify finds it
+    A savepoint that fails is marked as broken, and `latest` skips it until a later verify finds it
     undamaged. Exit code 13 if a savepoint is broken, 0 if there are only warnings.
 
     \b

@@ -425,11 +425,12 @@ def _consequences(outputs: tuple[Isolation, ...]) -> list[str]:
 def _refuse_another_s(settings: Settings, name: str, uri: str) -> None:
     """Refuse a table that another query is bound to, which may not have written it yet."""
     for query, bound in settings.queries.items():
-        if query != name and uri in map(str, map(Location.of, bound.outputs.values())):
+        taken = {str(Location.of(place)) for place in bound.outputs.values()}
+        if query != name and uri in taken:
             raise TargetExistsError(
                 f"{uri} is already an output of {query}, and two queries must not write to the "
                 "same table",
-                hint=f"name another table for {name}: --table NAME=URI",
+                hint=f"give this output of {name} a table of its own: --table OUTPUT=URI",
                 uri=uri,
             )
 

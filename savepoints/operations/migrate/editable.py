@@ -94,9 +94,9 @@ def _require_free(variable: Variable, schemas: Mapping[str, StateSchema]) -> Non
 
 def _refused(variable: Variable, why: str, instead: str | None = None) -> IncompatibleError:
     return IncompatibleError(
-        f"rows of {variable} cannot be {'removed' if instead else 'changed'} by hand: {why}",
+        f"the rows of {variable} cannot be {'removed' if instead else 'edited'} by hand: {why}",
         hint="change their values with --set"
         if instead
-        else ("list the state that can be edited: savepoints state"),
+        else "edit other state, or rebuild this state by replaying the events",
         operator_id=variable.operator_id,
     )

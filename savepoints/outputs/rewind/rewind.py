@@ -273,10 +273,14 @@ def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
     """Refuse to empty a table that others have written to."""
     if not foreign and not others:
         return
-    who = f"version {foreign[0].version} ({foreign[0].operation})" if foreign else others[0]
+    example = (
+        f"those of version {foreign[0].version}, {foreign[0].operation}"
+        if foreign
+        else f"those written under the transaction id {others[0]}"
+    )
     raise NotAlignedError(
-        f"{uri} also contains rows from other writers, for example from {who}, and they would be "
-        "lost",
+        f"{uri} also contains rows from other writers, which would be lost (for example, "
+        f"{example})",
         hint="select the query's own rows in [queries.NAME.own_rows], or keep the outputs: "
         "--outputs keep",
         uri=uri,

@@ -40,13 +40,15 @@ def require_private_api(spark: SparkSession) -> None:
     try:
         constructors = loader.loadClass(private_api.STATE_REWRITER).getConstructors()
         arities = sorted(one.getParameterCount() for one in constructors)
-    except Exception as error:  # noqa: BLE001  (whatever py4j raises: it is not there)
-        arities = [str(error)[:80]]
+    except Exception:  # noqa: BLE001  (whatever py4j raises: it is not there)
+        arities = []
     wanted = private_api.STATE_REWRITER_ARGUMENTS
     if wanted not in arities:
+        taken = " or ".join(map(str, arities))
+        why = f"takes {taken} arguments instead of {wanted}" if arities else "does not exist"
         raise PrivateApiError(
-            f"Spark {spark.version} is not supported here: the constructor of its "
-            f"StateRewriter takes {arities} arguments instead of {wanted}",
+            f"Spark {spark.version} cannot write RocksDB state from rows: the constructor of its "
+            f"StateRewriter {why}",
             hint=RESTORE_NATIVE,
             spark_version=spark.version,
         )
