@@ -19,7 +19,9 @@ def refusal(
     known = history.history(store, query) if store.generations.find_current(query) else []
     batch = position.read(checkpoint).committed
     again = "start the driver again: it continues from its checkpoint"
-    alone = "in the future, send the signal only to the Python process"
+    alone = (
+        "if Ctrl-C or another signal ended the JVM, send it only to the Python process next time"
+    )
     if batch is None:
         return PartlyDoneError(f"{ended}; no batch was committed either", hint=again, query=query)
     if not known:

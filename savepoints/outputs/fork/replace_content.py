@@ -76,13 +76,13 @@ def plan(
         why = (
             "the live table also has other writers"
             if own_rows is not None
-            else "only Spark can restore the columns of the live table, and not exactly"
+            else "an undo could not restore the columns of the live table exactly"
         )
         raise IncompatibleError(
-            f"the rows of {source.uri} cannot replace those of {uri}, because the columns differ "
-            f"and {why}",
-            hint="let the fork's program write the columns of the live table, or promote "
-            "with --outputs point",
+            f"the rows of {source.uri} cannot replace those of {uri}, because their columns "
+            f"differ and {why}",
+            hint="change the fork's program so that it writes the same columns as the live table, "
+            "or promote with --outputs point",
             uri=uri,
         )
     added, dropped = ([one for one, _ in it] for it in (theirs, mine))

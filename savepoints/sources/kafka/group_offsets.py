@@ -75,7 +75,8 @@ def _require_committed(group: str, places: list[TopicPartition], refusals: set[i
         raise SourceDataGoneError(
             f"Kafka refused to commit offset {one.offset} of topic {one.topic} partition "
             f"{one.partition} for the group {group}: {one.error.str()}",
-            hint="check that the topic still exists, and that you have READ on the group",
+            hint="check that the topic still exists, and that you have READ on the topic and the "
+            "group",
             group=group,
             topic=one.topic,
             partition=one.partition,
