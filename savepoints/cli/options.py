@@ -135,7 +135,7 @@ class Invocation:
             self.output.document(dry_run=True, plan=plan.to_json())
             return False
         if show is None or self.output.format == "json":
-            self.output.plan(plan)
+            self.output.plan(plan, is_result=consent.dry_run)
         else:
             show()
         if consent.dry_run:

@@ -136,24 +136,16 @@ class Terminal:
         """Print a line of the result."""
         self.out.print(_data(text), highlight=False, soft_wrap=True)
 
-    def plan(self, plan: Plan) -> None:
-        """Show the plan of a verb before it asks or acts."""
+    def plan(self, plan: Plan, *, is_result: bool = False) -> None:
+        """Show the plan of a verb before it asks or acts; on stdout where that is all."""
+        console = self.out if is_result else self.err
         of = f" {_message(plan.query)}" if plan.query else ""
         idle = f" {_message(plan.idle)}" if plan.idle else ""
-        self.err.print(f"[bold]{plan.verb}[/bold]{of}:{idle}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{plan.verb}[/bold]{of}:{idle}", highlight=False, soft_wrap=True)
         for number, step in enumerate(plan.steps, 1):
-            self._item(f"  {number}. ", step.what)
+            _item(console, f"  {number}. ", step.what)
         for warning in plan.warnings:
-            self._item("  note: ", warning, style="yellow")
-
-    def _item(self, mark: str, text: str, style: str = "") -> None:
-        """Print an item of a list; on a terminal its other lines stand under its first word."""
-        lines = [text]
-        if self.err.is_terminal:
-            width = max(self.err.width - len(mark), 20)
-            lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-        shown = f"\n{' ' * len(mark)}".join(map(_message, lines))
-        self.err.print(f"[{style or 'none'}]{mark}[/]{shown}", highlight=False, soft_wrap=True)
+            _item(console, "  note: ", warning, style="yellow")
 
     def progress(self, line: str) -> None:
         """Show the current step of a long operation and the seconds since the command started."""
@@ -229,3 +221,13 @@ class _Console(Console):
         """Print no more, also when Python flushes the stream at its end."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
+def _item(console: Console, mark: str, text: str, style: str = "") -> None:
+    """Print an item of a list; on a terminal its other lines stand under its first word."""
+    lines = [text]
+    if console.is_terminal:
+        width = max(console.width - len(mark), 20)
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    shown = f"\n{' ' * len(mark)}".join(map(_message, lines))
+    console.print(f"[{style or 'none'}]{mark}[/]{shown}", highlight=False, soft_wrap=True)

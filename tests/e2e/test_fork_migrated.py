@@ -37,10 +37,10 @@ def test_a_fork_begins_with_converted_state_and_takes_over(
     shop.json("run", QUERY, "--until", "latest")
     asked = ("fork", saved, VARIANT, *CONVERTED, "--no-source-check")
 
-    code, _, error = shop.call(*asked, "--dry-run")
+    code, planned, error = shop.call(*asked, "--dry-run")
     assert code == 0, error
-    assert f"with the state converted for {NEW}" in " ".join(error.split())
-    assert "and add orders long" in " ".join(error.split())
+    assert f"with the state converted for {NEW}" in " ".join(planned.split())
+    assert "and add orders long" in " ".join(planned.split())
     assert not shop.store.generations.all(VARIANT), "planning writes nothing"
     for place in ("restore.claimed", "restore.state", "fork.files_copied"):
         assert shop.command(*asked, "--yes", crash_at=place).returncode == -9, place

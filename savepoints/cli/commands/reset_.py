@@ -255,7 +255,7 @@ def _show(call: Invocation, plan: ResetPlan) -> None:
             for one in plan.moves
         ),
     )
-    call.output.plan(plan)
+    call.output.plan(plan, is_result=True)
 
 
 def _export(call: Invocation, offsets: KafkaOffsets) -> None:

@@ -47,7 +47,7 @@ def test_a_dry_run_shows_the_plan_and_copies_nothing(
         assert [step["name"] for step in plan["steps"]] == ["files", "manifest", "catalog"]
         assert (plan["objects_there"], plan["done"]) == (0, False)
     else:
-        assert f" to {elsewhere}\n  2. write the savepoint's labels and manifest" in called.err
+        assert f" to {elsewhere}\n  2. write the savepoint's labels and manifest" in called.out
 
 
 def test_copied_in_words(

@@ -47,9 +47,9 @@ def test_a_dry_run_shows_every_fork_and_writes_nothing(
         assert [one["query"] for one in forks] == ["a", "b"]
         assert {one["savepoint_id"] for one in forks} == {saved.id}
     else:
-        assert "a: restore" in called.err
-        assert "b: begin generation 1 of b" in called.err
-        assert "VACUUM" in called.err
+        assert "a: restore" in called.out
+        assert "b: begin generation 1 of b" in called.out
+        assert "VACUUM" in called.out
 
 
 def test_forked_it_is_in_what_all_commands_show(

@@ -71,7 +71,7 @@ def test_it_is_resumed_after_its_plan_was_shown(call: Call, local_store: Store, 
 def test_it_is_undone_after_its_plan_was_shown(call: Call, local_store: Store, begun: str) -> None:
     store = ("--store", str(local_store.root))
 
-    assert "delete the checkpoint" in call("operations", "undo", begun, "--dry-run", *store).err
+    assert "delete the checkpoint" in call("operations", "undo", begun, "--dry-run", *store).out
 
     undone = call("operations", "undo", begun, "--yes", "-o", "json", *store)
     assert undone.document["operation"]["undone"] is True

@@ -76,8 +76,14 @@ SET = StateEdit("k = 1", ("sum = 0",))
 @pytest.mark.parametrize(
     ("sample", "change", "chosen", "problem", "hint"),
     [
-        ("join", SET, {"variable": "left"}, "number, and finds", "savepoints state"),
-        ("join", SET, {"variable": "right"}, "a join stores each row under", "savepoints state"),
+        ("join", SET, {"variable": "left"}, "number, and finds", "replaying the events"),
+        (
+            "join",
+            SET,
+            {"variable": "right"},
+            "a join stores each row under",
+            "replaying the events",
+        ),
         ("transform_with_state", SET, {"variable": "timers"}, "stored twice", "state"),
         (
             "transform_with_state",
