@@ -39,7 +39,6 @@ from savepoints.operations.inspect import read_state as _read_state
 from savepoints.operations.inspect import topology as _topology
 from savepoints.operations.inspect import verify as _verify
 from savepoints.operations.maintain import copy as _copy
-from savepoints.operations.maintain import end as _end
 from savepoints.operations.maintain import expire as _expire
 from savepoints.operations.maintain import gc as _gc
 from savepoints.operations.maintain import rebuild_catalog as _rebuild_catalog
@@ -54,6 +53,7 @@ from savepoints.operations.migrate import edit as _edit
 from savepoints.operations.migrate import migrate as _migrate
 from savepoints.operations.migrate import upgrade_check as _upgrade_check
 from savepoints.operations.migrate.migrate import MigrationOptions
+from savepoints.operations.pipeline import end as _end
 from savepoints.operations.pipeline import group_savepoint as _group_savepoint
 from savepoints.operations.pipeline import groups as _groups
 from savepoints.operations.pipeline import periodic_groups as _periodic_groups

@@ -83,6 +83,11 @@ class SparkVersion:
         return f"{package}.{_FILE_MANAGER}"
 
     @property
+    def describes_operators(self) -> bool:
+        """Whether checkpoints have metadata of operators, which say what there is to read."""
+        return self.number >= (4, 0)
+
+    @property
     def reads_raw_rows(self) -> bool:
         """Whether the source `statestore` has raw rows of RocksDB: `_readAllColumnFamilies`."""
         return self.number >= (4, 2)

@@ -108,7 +108,8 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
     line = living_line.of_query(query, mine.generations, mine.savepoints).backwards(whole)
     newest = line[0] if line else None
     lives = current is not None or not mine.generations
-    last = _last_savepoint(facts, newest, usual_interval(whole), lives=lives)
+    has_more = lives and not _is_saved(newest, current, sources)
+    last = _last_savepoint(facts, newest, usual_interval(whole), may_be_overdue=has_more)
     until = _restorable(facts, sources, newest)
     if not lives and until.level == "bad":
         # Nobody has to act on it: the query is over.
@@ -142,8 +143,20 @@ def _program(sources: SourceFacts, current: Generation | None, newest: Savepoint
     return ""
 
 
+def _is_saved(newest: Savepoint | None, current: Generation | None, sources: SourceFacts) -> bool:
+    """Say whether the newest batch is known to be saved: a quiet query is not overdue."""
+    place = sources.topology
+    return (
+        newest is not None
+        and current is not None
+        and place is not None
+        and newest.generation == current.generation
+        and newest.cut.batch_id >= place.batch_id
+    )
+
+
 def _last_savepoint(
-    facts: StoreFacts, newest: Savepoint | None, usual: timedelta | None, *, lives: bool
+    facts: StoreFacts, newest: Savepoint | None, usual: timedelta | None, *, may_be_overdue: bool
 ) -> Answer:
     if newest is None:
         return Answer(
@@ -153,7 +166,7 @@ def _last_savepoint(
     note = f"batch {newest.cut.batch_id}, {newest.kind}"
     if usual is None:
         return Answer("Last savepoint", f"{span_text(age)} ago", f"{note}; no usual interval yet")
-    overdue = lives and age > _OVERDUE * usual
+    overdue = may_be_overdue and age > _OVERDUE * usual
     return Answer(
         "Last savepoint",
         f"{span_text(age)} ago",

@@ -28,7 +28,6 @@ from savepoints.operations.inspect.locate import Located
 from savepoints.operations.inspect.topology import Topology
 from savepoints.operations.inspect.verify import Report, Reports
 from savepoints.operations.maintain.copy import Copied, CopyPlan
-from savepoints.operations.maintain.end import EndPlan
 from savepoints.operations.maintain.expire import Expired, ExpirePlan
 from savepoints.operations.maintain.gc import Collected, GcPlan
 from savepoints.operations.maintain.init import CheckpointFacts
@@ -41,6 +40,7 @@ from savepoints.operations.merge.plan import AppendingPlan, MergePlan
 from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate.edit import EditPlan
 from savepoints.operations.migrate.migrate import MigrationPlan
+from savepoints.operations.pipeline.end import EndPlan
 from savepoints.operations.pipeline.group_savepoint import Group, GroupPlan
 from savepoints.operations.pipeline.groups import GroupCopyPlan
 from savepoints.operations.pipeline.pipeline_graph import Pipeline

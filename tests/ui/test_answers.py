@@ -77,6 +77,20 @@ def test_trap_a_savepoint_that_was_rolled_back_is_not_the_last_one() -> None:
     assert answer(facts, "Last savepoint")[0] == "2 d 13 h ago"
 
 
+def test_trap_a_quiet_query_is_overdue_although_its_newest_batch_is_saved() -> None:
+    """Nothing has arrived since: another savepoint would hold the same batch."""
+    facts = store(20, 21, 22)
+    newest = facts.savepoints[0].cut.batch_id
+    assert only(facts).problems
+
+    def standing(batch: int) -> StoreFacts:
+        place = stories.standing("orders", 1, batch, 52, 0)
+        return dataclasses.replace(facts, sources={"orders": SourceFacts(place)})
+
+    assert only(standing(newest)).problems == ()
+    assert only(standing(newest + 1)).problems
+
+
 def test_a_query_that_has_ended_is_not_overdue() -> None:
     facts = store(20, 21, 22)
     ended = dataclasses.replace(facts, generations=(generation("orders", 1, 0, ended=52),))

@@ -25,7 +25,7 @@ def command(call: Invocation, query: str, why: str, *, consent: Consent) -> None
       savepoints end order_totals_b --dry-run
       savepoints end order_totals_b --why "variant A was better" --yes
     """
-    from savepoints.operations.maintain import end
+    from savepoints.operations.pipeline import end
 
     plan = end.plan(call.store, query, why=why)
     if not call.confirm(plan, consent, unasked=plan.generation is None):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import Settings
 from savepoints.errors import (
+    IncompatibleError,
     NoCommittedBatchError,
     SavepointNotFoundError,
     SavepointsError,
@@ -42,6 +43,7 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Runner
 from savepoints.runtime.stop_signals import stopped_by_signals
 from savepoints.sources.kafka.offsets import count
+from savepoints.spark.versions import SparkVersion
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
@@ -113,6 +115,7 @@ def plan(
         QueryRunningError: If one is running.
         LockedError: If another verb has one.
         SourceDataGoneError: If Kafka no longer has what comes next.
+        IncompatibleError: If the state is to be compared, and this Spark cannot read any.
     """
     store = store.snapshot()
     settings = bindings.complete(store)
@@ -120,6 +123,13 @@ def plan(
         raise UsageError(
             f"compare needs two or more different queries, but got: {', '.join(queries) or 'none'}",
             hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
+        )
+    installed = SparkVersion.installed()
+    if state and installed is not None and not installed.describes_operators:
+        raise IncompatibleError(
+            f"Spark {installed} cannot read state, so it cannot be compared",
+            hint=f"compare outputs and metrics only: savepoints compare {' '.join(queries)} "
+            "--no-state",
         )
     for query in queries:
         store.generations.current(query)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from savepoints import notebook
-from savepoints.errors import UsageError
+from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
 from savepoints.model import OperatorState, Savepoint, by_partition, kafka_offsets
 from savepoints.operations.inspect import read_state
@@ -224,6 +224,7 @@ def diff(
             same.append(one[0])
         else:
             unknown.add(one[0])
+    _require_readable(pair, found, unknown)
     return dataclasses.replace(
         of_catalog(pair.before, pair.after, operator=operator),
         same_contents=tuple(sorted(same)),
@@ -283,6 +284,24 @@ def _same_contents(before: OperatorState, after: OperatorState, found: Sequence[
     return (
         before.content_hash is not None and before.content_hash == after.content_hash and not lists
     )
+
+
+def _require_readable(
+    pair: ValueChange[Savepoint], found: ValueChange[tuple[Variable, ...]], operator_ids: set[int]
+) -> None:
+    """Refuse operators of which neither side says what can be read: nothing read is not equal.
+
+    Spark 3.5 writes no metadata of operators, which say that.
+    """
+    described = {one.operator_id for one in (*found.before, *found.after)}
+    if unread := sorted(operator_ids - described):
+        raise IncompatibleError(
+            f"the state of operator {', '.join(map(str, unread))} in {pair.before.id} and "
+            f"{pair.after.id} cannot be compared: Spark wrote no operator metadata, as is the case "
+            "before version 4.0",
+            hint="compare outputs and metrics only: savepoints compare … --no-state",
+            savepoints=[pair.before.id, pair.after.id],
+        )
 
 
 def _settings(pair: ValueChange[Savepoint]) -> dict[str, ValueChange[str | None]]:

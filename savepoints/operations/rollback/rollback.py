@@ -21,6 +21,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Form, lowest_offsets
+from savepoints.moments import parse_rfc3339
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
@@ -45,6 +46,8 @@ from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
+from savepoints.store.tables import living_line
+from savepoints.texts import count_text, moment_text
 
 VERB = "rollback"
 
@@ -180,7 +183,7 @@ def plan(
     found = rollback_target.resolve(context, wanted)
     made = _plan(context, found, asked)
     told = topic_notes.notes(store, name, found.savepoint_id if found.is_saved else None)
-    return replace(made, warnings=(*made.warnings, *told))
+    return replace(made, warnings=(*made.warnings, *_passed_over(store, wanted, found), *told))
 
 
 def plan_one(
@@ -236,7 +239,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         verb=VERB,
         steps=(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
-            *_steps(found, form, checkpoint, context.number, outputs),
+            *_steps(context.store, found, form, checkpoint, context.number, outputs),
         ),
         warnings=(
             *_warnings(context.current.checkpoint, present),
@@ -374,13 +377,21 @@ def _restoring(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> t
 
 
 def _steps(
-    found: ResolvedTarget, form: Form, target: str, number: int, outputs: tuple[Rewind, ...]
+    store: Store,
+    found: ResolvedTarget,
+    form: Form,
+    target: str,
+    number: int,
+    outputs: tuple[Rewind, ...],
 ) -> list[Step]:
     name, batch = found.savepoint_id, found.batch_id
     steps = []
     if not found.is_saved:
         steps.append(Step("batch_saved", f"take the savepoint {name} of batch {batch}"))
     of = f"generation {found.generation}, batch {batch}, {form}"
+    if found.is_saved:
+        # An id has the time at which it was taken, which may be long after the commit.
+        of += f", committed {moment_text(store.catalog.find(name).cut.committed_at)}"
     steps.append(Step("checkpoint_written", f"restore {name} ({of}) to {target}"))
     steps += next_outputs.output_steps(outputs)
     if found.ends is not None:
@@ -399,6 +410,30 @@ def _program(now: QuerySettings | None, then: QuerySettings | None) -> list[str]
     if now is None or then is None or now.app == then.app:
         return []
     return [f"the query continues with the program {then.app}, not {now.app}"]
+
+
+def _passed_over(store: Store, wanted: Point, found: ResolvedTarget) -> list[str]:
+    """Say which savepoints are nearer to a time, but of batches that no longer count."""
+    if not (isinstance(wanted, Named) and wanted.name.startswith("@") and found.is_saved):
+        return []
+    known = store.catalog.all()
+    chosen = store.catalog.find(found.savepoint_id).cut.committed_at
+    moment = parse_rfc3339(wanted.name[1:])
+    gone = living_line.left(known, store.generations.all())
+    nearer = [
+        one
+        for one in known
+        if one.query == found.query and one.id in gone and chosen < one.cut.committed_at <= moment
+    ]
+    if not nearer:
+        return []
+    newest = max(nearer, key=lambda one: one.cut.committed_at)
+    note = (
+        f"not used although nearer to {wanted.name[1:]}: {count_text(len(nearer), 'savepoint')} "
+        f"of batches that no longer count, the newest of them {newest.id} ({gone[newest.id]}); to "
+        f"go there all the same: savepoints rollback {newest.id}"
+    )
+    return [note]
 
 
 def _warnings(checkpoint: str, present: Present) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from savepoints.errors import UsageError
+from savepoints.errors import IncompatibleError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
@@ -134,6 +134,16 @@ def test_a_notebook_shows_names_and_positions_as_text(text: str) -> None:
 
     assert_only_a_table(page)
     assert sum(text in one for one in read(page).texts) == 12
+
+
+def test_trap_state_of_which_nothing_can_be_read_was_called_equal(store: Store) -> None:
+    """Spark 3.5 does not say what there is; `compare` found no row that differs."""
+    one, other = (saved(store, f"3.5_{provider}_totals") for provider in ("rocksdb", "hdfs"))
+
+    with pytest.raises(IncompatibleError, match="the state of operator 0 in") as refused:
+        diff(store, one.id, other.id)
+
+    assert "--no-state" in refused.value.hint
 
 
 @pytest.mark.spark

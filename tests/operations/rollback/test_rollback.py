@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,11 +24,13 @@ from savepoints.errors import (
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
+from savepoints.moments import rfc3339
 from savepoints.operations.rollback import rollback
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.rollback.target import AtBatch, BeforeLast
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
+from savepoints.texts import moment_text
 from tests.samples import contents, query_id, take, unpack, write
 
 pytestmark = pytest.mark.drawn(4)
@@ -101,6 +104,31 @@ def test_a_rollback_can_be_undone_by_its_safety_savepoint(query: Query) -> None:
     assert query.rows == [0, 1, 2, 3]
     assert read_cut(query.place / "again").cut.batch_id == 3
     assert query.store.generations.current("totals").generation == 3
+
+
+def test_trap_a_time_in_the_bug_means_a_savepoint_of_before_and_nobody_says_so(
+    query: Query,
+) -> None:
+    """The id has a later time than was asked for: the plan says when its batch was committed."""
+    done = rollback.execute(query.plan(), query.store)
+    assert done.safety_id
+    bug = query.store.catalog.find(done.safety_id)
+    later = query.saved.cut.committed_at + timedelta(minutes=1)
+    query.store.catalog.put(
+        [dataclasses.replace(bug, cut=dataclasses.replace(bug.cut, committed_at=later))]
+    )
+    at = [f"@{rfc3339(later + timedelta(minutes=minutes))}" for minutes in (1, -1)]
+
+    in_the_bug, before = (
+        rollback.plan(query.store, one, query="totals", to=str(query.place / "again")) for one in at
+    )
+
+    assert in_the_bug.savepoint_id == before.savepoint_id == query.saved.id
+    committed = moment_text(query.saved.cut.committed_at)
+    assert f"committed {committed}" in str(in_the_bug)
+    note = f"not used although nearer to {at[0][1:]}: 1 savepoint of batches that no longer count"
+    assert f"{note}, the newest of them {bug.id} (rolled back)" in str(in_the_bug)
+    assert "not used" not in str(before)
 
 
 def test_planning_writes_nothing_and_says_every_step(query: Query) -> None:

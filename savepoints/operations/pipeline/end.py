@@ -12,7 +12,7 @@ from shlex import quote
 from savepoints.errors import StalePlanError
 from savepoints.model import Generation
 from savepoints.observe.recorder import recorded
-from savepoints.operations.cascade import readers
+from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.savepoint import history
 from savepoints.plan import Plan, Step
 from savepoints.store import bindings
@@ -125,7 +125,7 @@ def _own_tables(store: Store, query: str) -> tuple[str, ...]:
 
 
 def _notes(store: Store, query: str, current: Generation, tables: tuple[str, ...]) -> list[str]:
-    reading = readers.names(store, query)
+    reading = [one for one in pipeline(store, query).downstream if one != query]
     notes = []
     if reading:
         notes.append(f"its tables get no more rows, and are read by {', '.join(reading)}")

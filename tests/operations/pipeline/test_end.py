@@ -10,7 +10,8 @@ from savepoints.errors import QueryNotFoundError, QueryRunningError, StalePlanEr
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import OutputVersion, Savepoint
-from savepoints.operations.maintain import end, expire
+from savepoints.operations.maintain import expire
+from savepoints.operations.pipeline import end
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks import lease
 from savepoints.store.retention_policy import RetentionPolicy
