@@ -51,10 +51,14 @@ def test_trap_a_changed_program_is_deployed_without_any_restore(local_shop: Shop
     shop = local_shop
     said: list[str] = []
 
-    def run(app: str, **how: bool) -> Ran:
+    def run(app: str, *, accept: bool = False) -> Ran:
         said.clear()
         ran, _ = shop.store.query(QUERY).run(
-            app=app, until="latest", final_savepoint=False, progress=said.append, **how
+            app=app,
+            until="latest",
+            final_savepoint=False,
+            accept_state_names=accept,
+            progress=said.append,
         )
         return ran
 
@@ -79,7 +83,7 @@ def test_trap_a_changed_program_is_deployed_without_any_restore(local_shop: Shop
     assert run(RIGHT).batches == 1
     assert not compared(), "it is the one that has run here"
     shop.sell(date(1997, 1, 6), date(1997, 1, 7))
-    assert run(SWAPPED, accept_state_names=True).batches == 1
+    assert run(SWAPPED, accept=True).batches == 1
     shop.sell(date(1997, 1, 7), date(1997, 1, 8))
     assert run(SWAPPED).batches == 1
     assert not compared(), "it was accepted"
