@@ -87,7 +87,7 @@ def test_a_shared_table_keeps_its_columns(tmp_path: Path) -> None:
     write(tmp_path / "live", table(("a", 1)), LIVE, 3)
     write(tmp_path / "fork", table(("a", 2), tier=["gold"]), FORK, BATCH)
 
-    with pytest.raises(IncompatibleError, match="the columns differ"):
+    with pytest.raises(IncompatibleError, match="their columns differ"):
         planned(tmp_path, own_rows="k = 'a'")
 
 
