@@ -81,7 +81,11 @@ if TYPE_CHECKING:
     help="What to do with the queries that read the tables of QUERY. none: leave them as they are; "
     "plan: show what would change in each; merge: correct each.",
 )
-@click.option("--undo", is_flag=True, help="Undo the last merge of QUERY, outputs included.")
+@click.option(
+    "--undo",
+    is_flag=True,
+    help="Undo the last merge of QUERY, outputs included. The query must be paused or stopped.",
+)
 @pausing_the_run
 @mutating
 @common
