@@ -73,7 +73,7 @@ class ProgramLayout:
         self._progress(f"comparing {app} with the state that it continues")
         now = self._of(runner)
         layout.require_types(
-            saved, now, app, savepoint=self._newest(runner.query) or origin or "ID"
+            saved, now, app, savepoint=lambda: self._newest(runner.query) or origin or "ID"
         )
         layout.require_names(saved, now, app)
 

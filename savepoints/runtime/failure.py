@@ -4,10 +4,59 @@ from __future__ import annotations
 
 import re
 
+from savepoints.checkpoint import damage_patterns
+from savepoints.checkpoint.state import layout
+from savepoints.errors import (
+    CheckpointDamagedError,
+    IncompatibleError,
+    LayoutChangedError,
+    SavepointsError,
+)
+from savepoints.io import Location
+
 # As in `[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema …`, which ends with its
 # SQLSTATE.
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] ")
 _SQL_STATE = re.compile(r"SQLSTATE: \w{5}$")
+
+# Error classes: a merge that lacks a column of its table, a state with another layout.
+_LACKING = "DELTA_MERGE_UNRESOLVED_EXPRESSION"
+_OTHER_STATE = re.compile(r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
+
+
+def error_of(text: str, query: str, app: str, checkpoint: Location) -> SavepointsError:
+    """Return the error for a query that failed, with the way out.
+
+    Args:
+        text: What Spark says of it; see `report`.
+        app: Reference of the program that ran.
+    """
+    what = f"the query {query} failed: {cause(text)}"
+    if damage_patterns.is_in(text):
+        return CheckpointDamagedError(
+            what,
+            hint="recover the checkpoint from the newest good savepoint: savepoints run "
+            f"{query} --recover",
+            query=query,
+            checkpoint=str(checkpoint),
+        )
+    if _OTHER_STATE.search(text):
+        hint = layout.way_out(app, f"latest --query {query}")
+        return LayoutChangedError(what, hint=hint, query=query)
+    if _LACKING in text:
+        return IncompatibleError(
+            what,
+            hint="the table has a column that the program does not write: write it too, or "
+            "take state and table back to before it was added: savepoints rollback latest "
+            f"--query {query}",
+            query=query,
+        )
+    return SavepointsError(
+        what,
+        hint="fix the cause and run the query again, or roll back: savepoints rollback latest "
+        f"--query {query}",
+        query=query,
+    )
 
 
 def report(error: BaseException) -> str:

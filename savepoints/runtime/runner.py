@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,19 +17,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints import faults
-from savepoints.checkpoint import damage_patterns, position
-from savepoints.errors import (
-    CheckpointDamagedError,
-    IncompatibleError,
-    LayoutChangedError,
-    SavepointsError,
-)
+from savepoints.checkpoint import position
+from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
-from savepoints.runtime import unreported_batch
+from savepoints.runtime import failure, unreported_batch
 from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
@@ -55,9 +49,6 @@ POLL_SECONDS = 0.1
 EMPTY = "empty"
 # In the names of the nodes of `transformWithState`.
 _WITH_VARIABLES = "TransformWithState"
-# Error classes: a merge that lacks a column of its table, a state with another layout.
-_LACKING = "DELTA_MERGE_UNRESOLVED_EXPRESSION"
-_OTHER_STATE = re.compile(r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 # How often it asks Spark for its batches; Spark keeps the last 100.
 COLLECT_SECONDS = 1.0
 
@@ -435,37 +426,7 @@ class Runner:
         text = report(error)
         if (drained or self.stopping) and _Drained.__name__ in text:
             return
-        what = f"the query {self.query} failed: {cause(text)}"
-        if damage_patterns.is_in(text):
-            raise CheckpointDamagedError(
-                what,
-                hint="recover the checkpoint from the newest good savepoint: savepoints run "
-                f"{self.query} --recover",
-                query=self.query,
-                checkpoint=str(self.checkpoint),
-            )
-        if _OTHER_STATE.search(text):
-            raise LayoutChangedError(
-                what,
-                hint="see what a migration would do: savepoints upgrade check --app "
-                f"{self._bound.app} --query {self.query} --from latest; or run the program that "
-                "the state came from",
-                query=self.query,
-            )
-        if _LACKING in text:
-            raise IncompatibleError(
-                what,
-                hint="the table has a column that the program does not write: write it too, or "
-                "take state and table back to before it was added: savepoints rollback latest "
-                f"--query {self.query}",
-                query=self.query,
-            )
-        raise SavepointsError(
-            what,
-            hint="fix the cause and run the query again, or roll back: savepoints rollback latest "
-            f"--query {self.query}",
-            query=self.query,
-        )
+        raise failure.error_of(text, self.query, self._bound.app, self.checkpoint)
 
 
 def run_once(writer: DataStreamWriter, checkpoint: Location) -> StreamingQuery:

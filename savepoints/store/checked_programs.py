@@ -23,13 +23,9 @@ class CheckedProgram:
     """A program of which is known that it fits.
 
     Attributes:
-        query: Name of the query.
-        generation: The number of the generation.
         plan: Digest of the plan; see `Runner.plan`.
     """
 
-    query: str
-    generation: int
     plan: str
 
 
@@ -44,7 +40,7 @@ def find(root: Location, query: str, generation: int) -> str | None:
 
 def write(root: Location, query: str, generation: int, plan: str) -> None:
     """Write down the plan's digest, in place of another program's."""
-    _document(root, query, generation).put(CheckedProgram(query, generation, plan))
+    _document(root, query, generation).put(CheckedProgram(plan))
 
 
 def _document(root: Location, query: str, generation: int) -> Document[CheckedProgram]:

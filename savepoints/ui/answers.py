@@ -14,7 +14,6 @@ from savepoints.errors import LayoutChangedError
 from savepoints.model import Generation, Savepoint
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
-from savepoints.store.tables import living_line
 from savepoints.store.tables.events import Event
 from savepoints.texts import bytes_text, count_text, moment_text, span_text
 from savepoints.ui.facts import SourceFacts, StoreFacts
@@ -105,8 +104,7 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
     sources = facts.sources.get(query, SourceFacts())
     current = next((one for one in mine.generations if one.status == "current"), None)
     whole = [one for one in mine.savepoints if one.state == "complete"]
-    line = living_line.of_query(query, mine.generations, mine.savepoints).backwards(whole)
-    newest = line[0] if line else None
+    newest = facts.newest_alive(query)
     lives = current is not None or not mine.generations
     has_more = lives and not _is_saved(newest, current, sources)
     last = _last_savepoint(facts, newest, usual_interval(whole), may_be_overdue=has_more)

@@ -70,6 +70,12 @@ class StoreFacts:
         """The savepoints whose batches no longer count, with how that came; see `living_line`."""
         return living_line.left(self.savepoints, self.generations)
 
+    def newest_alive(self, query: str) -> Savepoint | None:
+        """Return what `latest` means for a query, None when it has no whole savepoint."""
+        usable = [one for one in self.savepoints if (one.query, one.state) == (query, "complete")]
+        line = living_line.of_query(query, self.generations, self.savepoints)
+        return next(iter(line.backwards(usable)), None)
+
     def of(self, queries: Collection[str]) -> StoreFacts:
         """Return the part of it that is of some queries, or of none."""
         return replace(

@@ -11,7 +11,6 @@ from datetime import datetime
 
 from savepoints.errors import QueryNotFoundError, SavepointsError
 from savepoints.io import in_parallel
-from savepoints.model import Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
 from savepoints.operations.inspect import topology as places
@@ -20,7 +19,7 @@ from savepoints.runtime.archive_of import archives_of
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
-from savepoints.store.tables import catalog, living_line
+from savepoints.store.tables import catalog
 from savepoints.ui.facts import SourceFacts, StoreFacts
 from savepoints.ui.families import family_of
 
@@ -78,7 +77,7 @@ def _sources(store: Store, facts: StoreFacts) -> dict[str, SourceFacts]:
         each = availability.check_savepoints(facts.savepoints, kafka, archives)
 
     def look(query: str) -> SourceFacts:
-        newest = newest_alive(facts, query)
+        newest = facts.newest_alive(query)
         asked = None
         if newest is not None and kafka.bootstrap_servers:
             asked = availability.check_savepoint(newest, kafka, archives[query])
@@ -93,10 +92,3 @@ def _sources(store: Store, facts: StoreFacts) -> dict[str, SourceFacts]:
 
     queries = list(facts.queries)
     return dict(zip(queries, in_parallel(look, queries), strict=True))
-
-
-def newest_alive(facts: StoreFacts, query: str) -> Savepoint | None:
-    """Return what `latest` means for a query, None when it has no whole savepoint."""
-    usable = [one for one in facts.savepoints if (one.query, one.state) == (query, "complete")]
-    line = living_line.of_query(query, facts.generations, facts.savepoints)
-    return next(iter(line.backwards(usable)), None)

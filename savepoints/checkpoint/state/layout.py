@@ -7,7 +7,7 @@ Spark compares the types of a changed program only (`StateSchemaCompatibilityChe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from savepoints.checkpoint.state import schema
@@ -69,14 +69,14 @@ def require_names(was: Layout, now: Layout, program: str) -> None:
                 )
 
 
-def require_types(was: Layout, now: Layout, program: str, *, savepoint: str) -> None:
+def require_types(was: Layout, now: Layout, program: str, *, savepoint: Callable[[], str]) -> None:
     """Check that a program's state fields are as many and of the types of those it continues with.
 
     Spark refuses them as well, but in its first batch (`StateSchemaCompatibilityChecker`).
     Stores with several column families may gain some, and are left to it.
 
     Args:
-        savepoint: What to compare the program with to see all that differs.
+        savepoint: Gives what to compare the program with to see all that differs.
     """
     for store, schemas in was.items():
         program_has = now.get(store, ())
@@ -88,9 +88,16 @@ def require_types(was: Layout, now: Layout, program: str, *, savepoint: str) -> 
                     store,
                     program,
                     str(one),
-                    hint="see what a migration would do: savepoints upgrade check --app "
-                    f"{program} --from {savepoint}; or run the program that the state came from",
+                    hint=way_out(program, savepoint()),
                 )
+
+
+def way_out(program: str, savepoint: str) -> str:
+    """Return the hint for a program that the state does not fit."""
+    return (
+        f"see what a migration would do: savepoints upgrade check --app {program} --from "
+        f"{savepoint}; or run the program that the state came from"
+    )
 
 
 def _changed(store: tuple[int, str], program: str, what: str, *, hint: str) -> LayoutChangedError:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import Settings
 from savepoints.errors import (
-    IncompatibleError,
     NoCommittedBatchError,
     SavepointNotFoundError,
     SavepointsError,
@@ -43,7 +42,6 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Runner
 from savepoints.runtime.stop_signals import stopped_by_signals
 from savepoints.sources.kafka.offsets import count
-from savepoints.spark.versions import SparkVersion
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
@@ -124,13 +122,8 @@ def plan(
             f"compare needs two or more different queries, but got: {', '.join(queries) or 'none'}",
             hint="fork a second query from a savepoint: savepoints fork SAVEPOINT NAME",
         )
-    installed = SparkVersion.installed()
-    if state and installed is not None and not installed.describes_operators:
-        raise IncompatibleError(
-            f"Spark {installed} cannot read state, so it cannot be compared",
-            hint=f"compare outputs and metrics only: savepoints compare {' '.join(queries)} "
-            "--no-state",
-        )
+    if state:
+        compare_savepoints.require_readable_state(f"savepoints compare {' '.join(queries)}")
     for query in queries:
         store.generations.current(query)
         lease.refuse_held(store.root, query)

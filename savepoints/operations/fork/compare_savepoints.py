@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from savepoints.config.settings import Settings
-from savepoints.errors import NotAlignedError, UsageError
+from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.model import OutputVersion, Savepoint, kafka_offsets, lowest_offsets
 from savepoints.operations.fork.verdict import (
     Comparison,
@@ -29,6 +29,7 @@ from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.outputs.compare.sql_metrics import Figure
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
+from savepoints.spark.versions import SparkVersion
 from savepoints.store import bindings
 from savepoints.store.root import Store
 
@@ -268,6 +269,23 @@ class Comparing:
         if before is None or after is None or not before.seconds:
             return None
         return after.seconds / before.seconds
+
+
+def require_readable_state(command: str) -> None:
+    """Refuse to compare state with a Spark that cannot read any, before anything is run.
+
+    Args:
+        command: What was asked for, as it is typed.
+
+    Raises:
+        IncompatibleError: If the installed Spark is older than 4.0.
+    """
+    installed = SparkVersion.installed()
+    if installed is not None and not installed.describes_operators:
+        raise IncompatibleError(
+            f"Spark {installed} cannot read state, so it cannot be compared",
+            hint=f"compare outputs and metrics only: {command} --no-state",
+        )
 
 
 def _total(numbers: Sequence[int | None]) -> int | None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from shlex import quote
 
-from savepoints.errors import StalePlanError
 from savepoints.model import Generation
 from savepoints.observe.recorder import recorded
 from savepoints.operations.pipeline.pipeline import pipeline
-from savepoints.operations.savepoint import history
+from savepoints.operations.savepoint import history, plan_basis
+from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.plan import Plan, Step
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
@@ -33,6 +33,7 @@ class EndPlan(Plan):
         released: The savepoint that the generation began from, None without one.
         checkpoint: URI of the checkpoint, which stays.
         tables: URIs of the tables that no other query of the store writes, which stay.
+        basis: What the plan was made from; None if the query has ended already.
     """
 
     generation: int | None
@@ -40,6 +41,7 @@ class EndPlan(Plan):
     released: str | None
     checkpoint: str | None
     tables: tuple[str, ...]
+    basis: Basis | None = None
 
     @property
     def idle(self) -> str:
@@ -64,6 +66,7 @@ def plan(store: Store, query: str, *, why: str = "") -> EndPlan:
         return EndPlan(VERB, query, (), (), None, ended.ended_why or "", None, None, ())
     current = store.generations.current(query)
     journal.refuse_unfinished(store.root, query)
+    checkpoint = Uri.parse(current.checkpoint).for_spark
     tables = _own_tables(store, query)
     return EndPlan(
         verb=VERB,
@@ -74,12 +77,13 @@ def plan(store: Store, query: str, *, why: str = "") -> EndPlan:
                 f"end generation {current.generation} of {query}: no driver of it is started again",
             ),
         ),
-        warnings=tuple(_notes(store, query, current, tables)),
+        warnings=tuple(_notes(store, query, current, (checkpoint, *tables))),
         generation=current.generation,
         why=why or "it was ended by hand",
         released=current.begun_from,
-        checkpoint=Uri.parse(current.checkpoint).for_spark,
+        checkpoint=checkpoint,
         tables=tables,
+        basis=plan_basis.read_but_savepoints(store, query),
     )
 
 
@@ -95,18 +99,11 @@ def execute(plan: EndPlan, store: Store) -> EndPlan:
         LockedError: If another verb does.
         StalePlanError: If another generation has begun since the plan was made.
     """
-    if plan.generation is None:
+    if plan.basis is None:
         return plan
     with lease.hold(store.root, plan.query, VERB):
         journal.refuse_unfinished(store.root, plan.query)
-        now = store.generations.find_current(plan.query)
-        if now is not None and now.generation != plan.generation:
-            raise StalePlanError(
-                f"{plan.query} has continued as generation {now.generation} since the plan was "
-                f"made, begun by {now.begun_by}",
-                hint=f"look at it, then plan again: savepoints lineage --query {plan.query}",
-                query=plan.query,
-            )
+        plan_basis.refuse_changed(store, plan.query, VERB, plan.basis)
         store.generations.end(plan.query, why=plan.why)
     return plan
 
@@ -124,7 +121,7 @@ def _own_tables(store: Store, query: str) -> tuple[str, ...]:
     return tuple(sorted(mine - theirs))
 
 
-def _notes(store: Store, query: str, current: Generation, tables: tuple[str, ...]) -> list[str]:
+def _notes(store: Store, query: str, current: Generation, left: tuple[str, ...]) -> list[str]:
     reading = [one for one in pipeline(store, query).downstream if one != query]
     notes = []
     if reading:
@@ -133,10 +130,8 @@ def _notes(store: Store, query: str, current: Generation, tables: tuple[str, ...
         notes.append(
             f"the savepoint {current.begun_from}, from which it began, may expire from now on"
         )
-    checkpoint = Uri.parse(current.checkpoint).for_spark
     notes.append(
-        "nothing is deleted; delete what you no longer need by other means: "
-        f"{', '.join((checkpoint, *tables))}"
+        f"nothing is deleted; delete what you no longer need by other means: {', '.join(left)}"
     )
     notes.append(
         "retention goes on and keeps its newest savepoint; to continue from it as a new query: "

@@ -104,10 +104,13 @@ def plan(
 
     Raises:
         NotFoundError: If there is no such fork.
+        IncompatibleError: If the state is to be compared, and this Spark cannot read any.
         QueryRunningError: If one of the queries runs.
         UsageError: If the end is neither, or lies in the future, or the settings have metrics and
             several of the queries an output of one name.
     """
+    if state:
+        compare_savepoints.require_readable_state(f"savepoints pipeline compare {query} {name}")
     store = store.snapshot()
     _refuse_other_end(until)
     pairs = forked_pairs.find(store, query, name)

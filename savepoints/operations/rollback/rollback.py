@@ -239,7 +239,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         verb=VERB,
         steps=(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
-            *_steps(context.store, found, form, checkpoint, context.number, outputs),
+            *_steps(found, form, checkpoint, context.number, outputs),
         ),
         warnings=(
             *_warnings(context.current.checkpoint, present),
@@ -377,12 +377,7 @@ def _restoring(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> t
 
 
 def _steps(
-    store: Store,
-    found: ResolvedTarget,
-    form: Form,
-    target: str,
-    number: int,
-    outputs: tuple[Rewind, ...],
+    found: ResolvedTarget, form: Form, target: str, number: int, outputs: tuple[Rewind, ...]
 ) -> list[Step]:
     name, batch = found.savepoint_id, found.batch_id
     steps = []
@@ -391,7 +386,7 @@ def _steps(
     of = f"generation {found.generation}, batch {batch}, {form}"
     if found.is_saved:
         # An id has the time at which it was taken, which may be long after the commit.
-        of += f", committed {moment_text(store.catalog.find(name).cut.committed_at)}"
+        of += f", committed {moment_text(found.committed_at)}"
     steps.append(Step("checkpoint_written", f"restore {name} ({of}) to {target}"))
     steps += next_outputs.output_steps(outputs)
     if found.ends is not None:
@@ -417,13 +412,14 @@ def _passed_over(store: Store, wanted: Point, found: ResolvedTarget) -> list[str
     if not (isinstance(wanted, Named) and wanted.name.startswith("@") and found.is_saved):
         return []
     known = store.catalog.all()
-    chosen = store.catalog.find(found.savepoint_id).cut.committed_at
     moment = parse_rfc3339(wanted.name[1:])
     gone = living_line.left(known, store.generations.all())
     nearer = [
         one
         for one in known
-        if one.query == found.query and one.id in gone and chosen < one.cut.committed_at <= moment
+        if one.query == found.query
+        and one.id in gone
+        and found.committed_at < one.cut.committed_at <= moment
     ]
     if not nearer:
         return []

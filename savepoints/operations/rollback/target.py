@@ -112,6 +112,7 @@ class ResolvedTarget:
     offsets: tuple[str | None, ...]
     outputs: tuple[OutputVersion, ...]
     topics: dict[str, str]
+    committed_at: datetime
     ends: str | None = None
 
 
@@ -215,6 +216,7 @@ def _of_savepoint(
         offsets=savepoint.cut.offsets,
         outputs=savepoint.outputs,
         topics=dict(savepoint.topics),
+        committed_at=savepoint.cut.committed_at,
         ends=ends,
     )
 
@@ -237,6 +239,7 @@ def _of_batch(context: QueryContext, batch_id: int, said: tuple[str, ...]) -> Re
             context.query, generation.generation, files, context.output_uris, context.bound
         ),
         topics={},
+        committed_at=files.cut.committed_at,
     )
 
 

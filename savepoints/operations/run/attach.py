@@ -182,8 +182,7 @@ class Attached:
         self._stopping = False
         self._stop_listening: Callable[[], None] = lambda: None
         self._ticker = Ticker(parse_schedule(every), self._tick, f"savepoints of {subject.name}")
-        settings = subject.store.settings
-        self._exports = BackgroundExport(subject.store, settings.periodic.export)
+        self._exports = BackgroundExport(subject.store, subject.store.settings.periodic.export)
         self._exports.start()
         self._ticker.start()
 
@@ -285,10 +284,6 @@ class Attached:
             )
         finally:
             self._release()
-
-    def _listen(self, spark: SparkSession) -> None:
-        """Notice at once that the query ends."""
-        self._stop_listening = listener.on_end(spark, self._query, self._query_ended)
 
     def _tick(self) -> None:
         if self._has_ended():
@@ -489,7 +484,7 @@ def attach(
                 called,
             )
         attached = Attached(query, subject, every, held, leases.pop_all())
-    attached._listen(spark)
+    attached._stop_listening = listener.on_end(spark, query, attached._query_ended)
     return attached
 
 

@@ -47,8 +47,8 @@ class Generations:
 
     def ended(self, query: str) -> Generation | None:
         """Return the last generation of a query that has ended, None for every other query."""
-        newest = next(iter(self.all(query)), None)
-        return None if self.find_current(query) else newest
+        mine = self.all(query)
+        return None if not mine or any(one.status == "current" for one in mine) else mine[0]
 
     def refuse_ended(self, query: str) -> None:
         """Refuse a query whose last generation ended without another, as that of a promoted fork.

@@ -37,7 +37,7 @@ def test_trap_run_leaves_it_to_spark_to_find_other_columns_in_the_first_batch(
     was: tuple[StateField, ...], now: tuple[StateField, ...]
 ) -> None:
     with pytest.raises(LayoutChangedError, match="operator 0, store default, does not") as refused:
-        layout.require_types(state(*was), state(*now), "jobs.v2:app", savepoint="sp-1")
+        layout.require_types(state(*was), state(*now), "jobs.v2:app", savepoint=lambda: "sp-1")
     assert "savepoints upgrade check --app jobs.v2:app" in refused.value.hint
 
 
@@ -52,4 +52,4 @@ def test_trap_run_leaves_it_to_spark_to_find_other_columns_in_the_first_batch(
     ],
 )
 def test_what_spark_accepts_or_finds_itself_is_accepted(was: Layout, now: Layout) -> None:
-    layout.require_types(was, now, "jobs.v2:app", savepoint="sp-1")
+    layout.require_types(was, now, "jobs.v2:app", savepoint=lambda: "sp-1")

@@ -101,7 +101,7 @@ def test_what_is_refused_changes_nothing(on_local: Location, local_store: Store)
         end.plan(local_store, "none")
     assert lasting(local_store) == before
     local_store.generations.begin("variant", 2, on_local / "other", by="rollback")
-    with pytest.raises(StalePlanError, match="continued as generation 2"):
+    with pytest.raises(StalePlanError, match="it was in generation 1 and is now in 2"):
         end.execute(plan, local_store)
     assert local_store.generations.current("variant").generation == 2
 
