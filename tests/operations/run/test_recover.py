@@ -197,7 +197,9 @@ def test_without_a_savepoint_it_says_what_can_be_done(query: Query) -> None:
     query.store.catalog.remove([one.id for one in query.saved])
     query.checkpoint.delete(["metadata"])
 
-    with pytest.raises(CheckpointDamagedError, match=r"no savepoint .* is intact \(checked: 0\)") as refused:
+    with pytest.raises(
+        CheckpointDamagedError, match=r"no savepoint .* is intact \(checked: 0\)"
+    ) as refused:
         query.recover()
 
     assert "savepoints reset totals --to-earliest" in refused.value.hint
