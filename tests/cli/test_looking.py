@@ -262,7 +262,7 @@ def test_a_dry_run_of_tag_changes_nothing(call: Call, at: tuple[str, ...]) -> No
     json = call("tag", ONE.id, "golden", "--dry-run", *at, "-o", "json")
 
     assert (text.code, json.code) == (0, 0)
-    assert "add the tag golden" in text.err
+    assert "add the tag golden" in text.out
     assert json.document["plan"]["add"] == ["golden"]
     assert call("show", "golden", *at).code == 10
 
