@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -83,18 +86,58 @@ def test_all_are_run_on_to_exactly_a_time_between_two_groups(shop: MedallionShop
     assert shop.differing(day(12)) == RIGHT
 
 
-def test_queries_that_run_are_paused_for_it_and_go_on(shop: MedallionShop) -> None:
+@contextmanager
+def all_running(shop: MedallionShop) -> Iterator[Callable[[], None]]:
+    """Run all three, each in a process of its own; gives what waits until all levels are right."""
+    with ExitStack() as stack:
+        lives = [stack.enter_context(shop.running(level)) for level in truth.LEVELS]
+
+        def is_right() -> bool:
+            for one in lives:
+                one()
+            return shop.differing(day(12)) == RIGHT
+
+        yield lambda: wait_until(is_right, "all levels are right again")
+
+
+@pytest.mark.parametrize("scope", [("--all",), ()], ids=["all", "silver_and_gold"])
+def test_queries_that_run_are_paused_for_it_and_go_on(
+    shop: MedallionShop, scope: tuple[str, ...]
+) -> None:
     with_a_group(shop)
     shop.sell(day(8), day(12))
     run_with_the_bug(shop)
-    with shop.running("silver") as silver_lives, shop.running("gold") as gold_lives:
-        done = shop.json("pipeline", "rollback", "silver", "before", "--yes")
+    with all_running(shop) as wait_until_right:
+        done = shop.json("pipeline", "rollback", "silver", "before", *scope, "--yes")
 
-        assert len(done["pipeline_rolled_back"]["members"]) == 2
+        assert len(done["pipeline_rolled_back"]["members"]) == (3 if scope else 2)
+        wait_until_right()
 
-        def is_right() -> bool:
-            silver_lives()
-            gold_lives()
-            return shop.differing(day(12)) == RIGHT
 
-        wait_until(is_right, "silver and gold are right again")
+# The worst moment of each step: what it does is done, and not yet noted.
+POINTS = (
+    "begun",
+    "gold.safety_savepoint",
+    "bronze.checkpoint_written",
+    "silver.output_lines_rewound",
+    "gold.caught_up",
+    "bronze.generation_begun",
+    "finished",
+)
+
+
+def test_killed_at_each_step_while_all_run_it_is_finished_and_they_go_on(
+    shop: MedallionShop,
+) -> None:
+    """Nobody stops them: what was killed keeps them paused until it is run again."""
+    with_a_group(shop)
+    shop.sell(day(8), day(12))
+    run_with_the_bug(shop)
+    back = ("pipeline", "rollback", "silver", "before", "--all", "--yes")
+    with all_running(shop) as wait_until_right:
+        for point in POINTS:
+            killed = shop.command(*back, crash_at=f"pipeline rollback.{point}")
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+            again = shop.command(*back)
+            assert again.returncode == 0, again.stderr
+            wait_until_right()

@@ -301,6 +301,7 @@ def make(
     if under_way is None:
         for query in queries:
             journal.refuse_unfinished(store.root, query)
+    rollback_refusals.refuse_unknown_outputs(found, queries)
     name = operation_id or new_id("op", utc_now())
     # Beside those that the interrupted operation wrote, which are removed meanwhile.
     begun = under_way.transitions if under_way else ()

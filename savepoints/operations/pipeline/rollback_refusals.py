@@ -52,6 +52,19 @@ def unknown_order(found: Pipeline, *, every: bool) -> list[PipelineFinding]:
     return [one for one in found.findings if one.kind in NO_ORDER and scope & {*one.queries}]
 
 
+def refuse_unknown_outputs(found: Pipeline, queries: Sequence[str]) -> None:
+    """Refuse queries whose effects are elsewhere: they would stay, and happen once more."""
+    for one in found.queries:
+        if one.name in queries and not (one.outputs or one.output_topics):
+            raise NotAlignedError(
+                f"the outputs of {one.name} are unknown, so what it has written would stay and be "
+                "written a second time",
+                hint=f"add its tables to [queries.{one.name}.outputs] in the settings; or roll the "
+                "queries back one by one, this one with --outputs none: savepoints rollback",
+                query=one.name,
+            )
+
+
 def _left(member: PipelineMember) -> str:
     """Say what a reader has to read of a table or topic."""
     for read in member.reads:

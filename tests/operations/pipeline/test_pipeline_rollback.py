@@ -30,6 +30,7 @@ from tests.draw import some
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, chain, contents, topic
 from tests.pipelines import next_version
 from tests.processes import killed_at
+from tests.samples import take
 
 pytestmark = pytest.mark.drawn(4)
 
@@ -297,6 +298,20 @@ def test_a_reader_that_is_behind_and_in_no_settings_needs_a_writer(line: Line) -
         UsageError, match=r"silver must read 1 more version of .* \(up to version 1"
     ):
         plan(line, "bronze", "before", checkpoints=where)
+
+
+def test_a_reader_whose_effects_are_elsewhere_is_named(line: Line) -> None:
+    """Such as one that calls a service for each row: nothing can take that back."""
+    line.add("bronze", topic)
+    line.add("calls", line.reads("bronze"), configure=False)
+    take(line.store, line.live("calls"), batch_id=SAVED, query="calls", tags=("before",))
+    line.save("bronze", "before")
+
+    with pytest.raises(NotAlignedError, match="the outputs of calls are unknown") as refused:
+        plan(line, "bronze", "before")
+
+    assert "[queries.calls.outputs]" in str(refused.value.hint)
+    assert line.rows("bronze") == ALL
 
 
 def test_trap_files_that_a_reader_still_has_to_read_are_gone(line: Line) -> None:
