@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
@@ -11,13 +12,14 @@ import click
 from savepoints.cli.options import (
     Function,
     broken_too,
+    moment,
     of_query,
     restored_form,
     unreplayable_too,
 )
 from savepoints.errors import UsageError
 from savepoints.model import Form
-from savepoints.moments import parse_rfc3339, rfc3339
+from savepoints.moments import rfc3339
 
 if TYPE_CHECKING:
     from savepoints.operations.rollback.target import Meaning, Point
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 class PointOptions:
     """The values of `--at` and of the options that name a point in other ways."""
 
-    at: str | None
+    at: datetime | None
     exact: bool
     by: Meaning | None
     at_batch: int | None
@@ -39,7 +41,9 @@ def to_a_point(function: Function) -> Function:
     @click.option(
         "--at",
         metavar="TIME",
-        help="Use the newest savepoint whose batch was committed at or before this RFC 3339 time.",
+        callback=moment,
+        help="Use the newest savepoint whose batch was committed at or before this time: RFC 3339, "
+        "or an age like 10m.",
     )
     @click.option(
         "--exact",
@@ -61,7 +65,7 @@ def to_a_point(function: Function) -> Function:
     @functools.wraps(function)
     def wrapped(
         *args: object,
-        at: str | None,
+        at: datetime | None,
         exact: bool,
         by: Meaning | None,
         at_batch: int | None,
@@ -128,8 +132,7 @@ def point_of(
     if name is not None:
         given.append(Named(name))
     if at is not None:
-        moment = parse_rfc3339(at)
-        given.append(AtTime(moment, by or "arrival") if exact else Named(f"@{rfc3339(moment)}"))
+        given.append(AtTime(at, by or "arrival") if exact else Named(f"@{rfc3339(at)}"))
     if options.at_batch is not None:
         given.append(AtBatch(options.at_batch))
     if undo:

@@ -10,7 +10,7 @@ import click
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, moment, mutating, pausing_the_run
-from savepoints.cli.render.pause_text import pause_pair
+from savepoints.cli.render.pause_text import pause_pair, undo_pair
 from savepoints.errors import UsageError
 from savepoints.texts import count_text
 
@@ -248,7 +248,7 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
         ("safety savepoint", done.safety_id or "none"),
         pause_pair(done.pause_seconds),
         ("took", f"{done.seconds:.1f} s"),
-        ("undo", f"savepoints merge {done.query} --undo"),
+        undo_pair(done.query, "merge", runs=done.pause_seconds is not None),
     ]
 
 

@@ -10,7 +10,7 @@ import click
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Consent, Invocation, common, mutating, pausing_the_run
-from savepoints.cli.render.pause_text import pause_pair
+from savepoints.cli.render.pause_text import pause_pair, undo_pair
 from savepoints.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,10 +89,6 @@ def command(
     call.output.result(lambda: _pairs(done), promoted=done)
 
 
-def _stopped(done: Promoted) -> str:
-    return f"savepoints pause {done.query} --wait 5m, then " if done.resumed else ""
-
-
 def _pairs(done: Promoted) -> list[tuple[str, object]]:
     return [
         ("query", f"{done.query}, now generation {done.generation}, from {done.fork}"),
@@ -103,6 +99,6 @@ def _pairs(done: Promoted) -> list[tuple[str, object]]:
         ("safety savepoint", done.safety_id or "none"),
         pause_pair(done.pause_seconds),
         ("took", f"{done.seconds:.1f} s"),
-        ("undo", f"{_stopped(done)}savepoints promote {done.query} --undo"),
+        undo_pair(done.query, "promote", runs=done.resumed),
         ("next", f"{done.query} keeps running" if done.resumed else f"savepoints run {done.query}"),
     ]

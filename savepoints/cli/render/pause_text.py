@@ -12,3 +12,9 @@ def pause_pair(seconds: float | None) -> tuple[str, str]:
     if seconds is None:
         return ("paused for", "0 s (the query was not running)")
     return ("paused for", duration_text(timedelta(seconds=round(seconds))))
+
+
+def undo_pair(query: str, verb: str, *, runs: bool) -> tuple[str, str]:
+    """Return a line of a result: how to undo it, which a query that runs is paused for."""
+    paused = f"savepoints pause {query} --wait 5m, then " if runs else ""
+    return ("undo", f"{paused}savepoints {verb} {query} --undo")

@@ -157,11 +157,11 @@ class MergePlan(Plan, MergeCounts):
         """Why nothing is merged; empty when something is."""
         if not self.has_nothing_to_do:
             return ""
+        if self.merged_by is not None:
+            return f"nothing to merge: this batch has already been merged by {self.merged_by}"
         why = {0: "the batch has no events", 1: "its only event has already been seen"}.get(
             self.known, f"all {self.known:,} events have already been seen"
         )
-        if self.merged_by is not None:
-            why += f", in the merge {self.merged_by}"
         return f"nothing to merge: {why}"
 
     @property

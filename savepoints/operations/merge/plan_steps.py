@@ -137,7 +137,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
         f"{one.entities} from {one.savepoint.id if one.savepoint else 'their first event'}"
         for one in used.values()
     )
-    seen = f"; {plan.known:,} of the batch already seen" if plan.known else ""
+    seen = f"; {plan.known:,} already seen" if plan.known else ""
     then = "refuse if any differs"
     if not against:
         then = f"if any differs, replay {count_text(batches, 'batch')} one by one and compare again"

@@ -30,19 +30,37 @@ _POLL_SECONDS = 0.25
 _CLOCKS_SECONDS = 300.0
 
 
-def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
-    """Refuse to act on a query that commits batches, or may at any moment.
-
-    One in the settings is started by `run`, whose lease has been looked at.
-
-    Returns:
-        What was assumed, for the plan.
+def refuse_worked_on(root: Location, query: str) -> None:
+    """Refuse a query that another verb has; one that runs can be planned for.
 
     Raises:
-        QueryRunningError: If it runs, or could without having been seen to.
+        LockedError: If another verb has the query.
+    """
+    held = lease.holder(root, query)
+    if held is not None and not held.runs:
+        lease.refuse_held(root, query)
+
+
+def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
+    """Refuse to act on a query that commits batches without a lease, or may at any moment.
+
+    What holds a lease is seen again when the plan is executed, which needs that lease. Until then
+    the plan may be looked at. A query in the settings is started by `run`, which holds one.
+
+    Returns:
+        What is so now or was assumed, for the plan.
+
+    Raises:
+        QueryRunningError: If it runs unseen, or could.
     """
     query, checkpoint = context.query, Location.of(context.current.checkpoint)
-    if stopped or context.bound is not None:
+    if stopped:
+        return ()
+    try:
+        lease.refuse_held(context.store.root, query)
+    except QueryRunningError as running:
+        return (f"{running.message}, so this cannot be executed yet: {running.hint}",)
+    if context.bound is not None:
         return ()
     batches = [info for info in checkpoint.list("commits") if _BATCH.search(info.path)]
     commits = sorted(batches, key=lambda info: int(info.path.rpartition("/")[2]))[-_BATCHES:]

@@ -60,7 +60,6 @@ from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.reset_targets import Move, Target, TargetScope
 from savepoints.store import bindings
-from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.tables.merge_ledger import Merge
@@ -144,7 +143,7 @@ def plan(
         stopped: You have made sure that no driver runs the query; see `activity`.
 
     Raises:
-        QueryRunningError: If the query runs.
+        QueryRunningError: If the query runs in a driver that holds no lease of it, or may.
         LockedError: If another verb has the query.
         UnfinishedOperationError: If another operation on the query was interrupted.
         UsageError: If an offset is out of range, or a topic or partition unknown.
@@ -160,7 +159,7 @@ def plan(
     # A time is left out: `--by-duration` means another one each time it is said.
     exactly = None if isinstance(target, datetime) else target
     asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
-    lease.refuse_held(store.root, query)
+    activity.refuse_worked_on(store.root, query)
     if (known := journalled.begun(ResetPlan, store, query, VERB, command)) is not None:
         if known.asked != asked:
             raise journalled.begun_otherwise(known, "with another target or other options")

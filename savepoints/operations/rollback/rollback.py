@@ -44,7 +44,6 @@ from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
-from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
 from savepoints.texts import count_text, moment_text
@@ -153,7 +152,8 @@ def plan(
         stopped: You have made sure that no driver runs the query; see `activity`.
 
     Raises:
-        QueryRunningError: If the query runs.
+        QueryRunningError: If the query runs in a driver that holds no lease of it, or may. Of one
+            that is seen to run the plan says so, and its execution is refused.
         LockedError: If another verb has the query.
         UnfinishedOperationError: If another operation on the query was interrupted.
         SourceDataGoneError: If Kafka no longer has the records.
@@ -175,7 +175,7 @@ def plan(
     wanted = Named(point) if isinstance(point, str) else point
     # Before the point is looked up: an interrupted rollback may have changed what it means.
     name, words = rollback_target.identity(store, wanted, query)
-    lease.refuse_held(store.root, name)
+    activity.refuse_worked_on(store.root, name)
     known = journalled.begun(RollbackPlan, store, name, VERB, _command(words, asked))
     if known is not None:
         return journalled.same_as_begun(known, {one: getattr(asked, one) for one in _STORED})
@@ -242,10 +242,10 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
             *_steps(found, form, checkpoint, context.number, outputs),
         ),
         warnings=(
+            *notes,
             *_warnings(context.current.checkpoint, present),
             *_program(context.bound, bound),
             *told,
-            *notes,
         ),
         command=_command(found.words, asked),
         savepoint_id=found.savepoint_id,

@@ -257,9 +257,10 @@ class Supervisor:
                         journal.refuse_unfinished(root, self.query)
                     except (LockedError, QueryRunningError, UnfinishedOperationError) as error:
                         # A run that begins at this moment sees the paused lease and gives up.
-                        if error.message != said:
-                            self.progress(f"waiting to resume: {_waited_for(error)}")
-                            said = error.message
+                        waits_for = self._waited_for(error)
+                        if waits_for not in ("", said):
+                            self.progress(f"waiting to resume: {waits_for}")
+                            said = waits_for
                     else:
                         self._release_paused_lease()
                         held.push(attempt.pop_all())
@@ -292,6 +293,21 @@ class Supervisor:
             holder=name,
         )
 
+    def _waited_for(self, error: SavepointsError) -> str:
+        """Say what keeps this run from going on; nothing if that has ended at this moment.
+
+        Mostly its verb is still at work; only without one is it for a person to finish.
+        """
+        if not isinstance(error, UnfinishedOperationError):
+            return error.message
+        try:
+            lease.refuse_held(self.store.root, self.query)
+        except (LockedError, QueryRunningError) as held:
+            return held.message
+        if journal.unfinished(self.store.root, self.query) is None:
+            return ""
+        return f"{error.message}; {error.hint}"
+
     def _in_force(self) -> Request | None:
         return pause_requests.pause_in_force(self.store.root, self.query)
 
@@ -304,12 +320,3 @@ class Supervisor:
         taken, self._paused_lease = self._paused_lease, None
         if taken is not None:
             taken.close()
-
-
-def _waited_for(error: SavepointsError) -> str:
-    """Say what keeps a run from going on: an operation mostly is just about to end."""
-    if not isinstance(error, UnfinishedOperationError):
-        return error.message
-    return (
-        f"{error.details['operation']} is not finished yet; if its command has ended, {error.hint}"
-    )

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
+from savepoints.errors import AmbiguousNameError, SavepointNotFoundError, UsageError
 from savepoints.io import Location
 from savepoints.model import Generation, Labels, Savepoint, SavepointState, from_json, kafka_offsets
-from savepoints.moments import parse_rfc3339
+from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.store.savepoint import labels
 from savepoints.store.tables import columns, living_line
 from savepoints.store.tables.delta_table import StoreTable
@@ -212,7 +212,7 @@ def resolve(
         usable = _of_one_query([one for one in mine if one.state == "complete"], name)
         alive = _alive(usable, savepoints, generations)
         if name.startswith("@"):
-            moment = parse_rfc3339(name[1:])
+            moment = _past(name[1:])
             by_cut = sorted(alive, key=lambda one: one.cut.committed_at, reverse=True)
             fitting = [one for one in by_cut if one.cut.committed_at <= moment]
         else:
@@ -220,6 +220,9 @@ def resolve(
         if fitting:
             return fitting[0]
         others = [one for one in usable if one.edit is None and one not in alive]
+        if name.startswith("@") and alive:
+            oldest = min(alive, key=lambda one: one.cut.committed_at)
+            raise _none_by(name, query, oldest, len(others))
         raise _not_found(name, query, len(alive), len(others))
     tagged = [one for one in mine if name in one.tags]
     exact = [one for one in mine if one.id == name]
@@ -234,6 +237,17 @@ def resolve(
 
 def _is_relative(name: str) -> bool:
     return name.startswith("@") or _LATEST.fullmatch(name) is not None
+
+
+def _past(text: str) -> datetime:
+    """Read a time that is not in the future: the newest savepoint by then may yet come."""
+    moment = parse_rfc3339(text)
+    if moment > utc_now():
+        raise UsageError(
+            f"{rfc3339(moment)} is in the future",
+            hint="choose a time in the past; the newest savepoint is called latest",
+        )
+    return moment
 
 
 def _alive(
@@ -266,6 +280,25 @@ def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
     )
 
 
+def _none_by(
+    name: str, query: str | None, oldest: Savepoint, rolled_back: int
+) -> SavepointNotFoundError:
+    of = f" of query {query}" if query else ""
+    others = f", except {rolled_back} that were rolled back or replaced" if rolled_back else ""
+    return SavepointNotFoundError(
+        f"no savepoint{of} was committed at or before {name[1:]}{others}; the oldest is "
+        f"{oldest.id}, committed {rfc3339(oldest.cut.committed_at)}",
+        hint=_list_hint(rolled_back),
+        savepoint=name,
+        query=query,
+    )
+
+
+def _list_hint(rolled_back: int) -> str:
+    left = " (to use one that a rollback left behind, give its id or add --any-line)"
+    return f"list those that exist: savepoints list{left if rolled_back else ''}"
+
+
 def _not_found(
     name: str, query: str | None, among: int, rolled_back: int = 0
 ) -> SavepointNotFoundError:
@@ -273,12 +306,7 @@ def _not_found(
     others = f", and {rolled_back} that were rolled back or replaced" if rolled_back else ""
     return SavepointNotFoundError(
         f"no savepoint{of} is called {name!r}; the store has {among}{of}{others}",
-        hint="list those that exist: savepoints list"
-        + (
-            " (to use one that a rollback left behind, give its id or add --any-line)"
-            if rolled_back
-            else ""
-        ),
+        hint=_list_hint(rolled_back),
         savepoint=name,
         query=query,
     )

@@ -26,7 +26,7 @@ def plan(**fields: Any) -> MergePlan:
         ({"known": 1}, "its only event has already been seen"),
         (
             {"known": 3, "merged_by": "mg-1"},
-            "all 3 events have already been seen, in the merge mg-1",
+            "this batch has already been merged by mg-1",
         ),
         ({}, "the batch has no events"),
     ],

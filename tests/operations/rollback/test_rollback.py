@@ -149,7 +149,7 @@ def test_planning_writes_nothing_and_says_every_step(query: Query) -> None:
 
 def test_outputs_may_be_left_as_they_are(query: Query) -> None:
     plan = query.plan(rewind_outputs=False)
-    assert "silently drop batches 2 to 3 when they run again" in plan.warnings[0]
+    assert "silently drop batches 2 to 3 when they run again" in plan.warnings[1]
 
     rollback.execute(plan, query.store)
 
@@ -170,15 +170,28 @@ def test_a_query_that_commits_between_plan_and_execution_is_refused(query: Query
     journal.refuse_unfinished(query.store.root, "totals")
 
 
-def test_a_query_whose_lease_is_held_is_refused(query: Query) -> None:
+def test_a_query_that_another_verb_has_is_refused(query: Query) -> None:
     plan = query.plan()
-    for verb, error in (("run", QueryRunningError), ("merge", LockedError)):
-        with lease.hold(query.store.root, "totals", verb):
-            with pytest.raises(error):
-                query.plan()
-            with pytest.raises(error):
-                rollback.execute(plan, query.store)
+    with lease.hold(query.store.root, "totals", "merge"):
+        with pytest.raises(LockedError):
+            query.plan()
+        with pytest.raises(LockedError):
+            rollback.execute(plan, query.store)
     assert query.rows == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("verb", [lease.RUN, lease.ATTACH])
+def test_of_a_query_that_runs_the_plan_can_be_looked_at(query: Query, verb: str) -> None:
+    """Nothing is written before it has stopped."""
+    before = contents(query.place / "output")
+    with lease.hold(query.store.root, "totals", verb):
+        plan = query.plan()
+        assert "the query totals is running" in plan.warnings[0]
+        assert "so this cannot be executed yet" in plan.warnings[0]
+        with pytest.raises(QueryRunningError, match="is running"):
+            rollback.execute(plan, query.store)
+    assert contents(query.place / "output") == before
+    assert not (query.place / "next").exists("metadata")
 
 
 def test_another_unfinished_operation_is_refused(query: Query) -> None:

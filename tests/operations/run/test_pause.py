@@ -335,7 +335,8 @@ def test_a_resumed_run_waits_for_an_operation_that_was_killed_to_be_finished(
             )  # fmt: skip
             log = Journal.begin(store.root, operation)
             resume(store, QUERY)
-        wait_until(lambda: "is not finished yet" in run.said[-1], "it says why it waits")
+            wait_until(lambda: "promote is working on totals" in run.said[-1], "it says who works")
+        wait_until(lambda: "finish it first: savepoints promote" in run.said[-1], "it says why")
         assert run.lives == [1]
         with lease.hold(store.root, QUERY, "promote"):
             log.finish()

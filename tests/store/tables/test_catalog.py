@@ -201,7 +201,7 @@ THREE = [savepoint(number, tags=("even",) if number == 2 else ()) for number in 
         ("@2026-11-20T11:58:59.999Z", 1),
         ("@2026-11-20T11:59Z", 2),
         ("@2026-11-20T13:00:00+01:00", 2),
-        ("@2030-01-01T00:00:00Z", 3),
+        ("@2026-11-21T00:00:00Z", 3),
     ],
 )
 def test_a_name_means_one_savepoint(name: str, number: int) -> None:
@@ -217,6 +217,22 @@ def test_a_name_that_means_none_is_not_found(name: str) -> None:
 
     assert refused.value.details["savepoint"] == name
     assert "savepoints list" in refused.value.hint
+
+
+def test_a_time_before_the_oldest_says_which_that_is() -> None:
+    with pytest.raises(SavepointNotFoundError) as refused:
+        resolve(THREE, "@2026-11-20T10:58:59Z")
+
+    assert refused.value.message == (
+        "no savepoint was committed at or before 2026-11-20T10:58:59Z; the oldest is "
+        f"{THREE[2].id}, committed 2026-11-20T10:59:00.000Z"
+    )
+
+
+def test_a_time_in_the_future_is_refused() -> None:
+    """Whoever mistypes the year does not mean the newest."""
+    with pytest.raises(UsageError, match=r"2999-01-01T00:00:00.000Z is in the future"):
+        resolve(THREE, "@2999-01-01T00:00:00Z")
 
 
 def test_a_time_means_the_newest_cut_committed_by_then_whenever_it_was_saved() -> None:
@@ -259,7 +275,7 @@ def test_an_id_wins_over_a_prefix_and_a_tag() -> None:
     assert resolve([longer, *THREE], THREE[0].id) == THREE[0]
 
 
-@pytest.mark.parametrize("name", ["latest", "latest~1", "@2030-01-01T00:00:00Z"])
+@pytest.mark.parametrize("name", ["latest", "latest~1", "@2026-11-21T00:00:00Z"])
 def test_relative_names_need_a_query_where_there_are_several(name: str) -> None:
     several = [savepoint(9, query="clicks"), *THREE]
 
@@ -283,7 +299,7 @@ def test_relative_names_pass_over_savepoints_that_are_not_complete(state: str) -
     several = [savepoint(9, state=state), *THREE]
 
     assert resolve(several, "latest") == THREE[0]
-    assert resolve(several, "@2030-01-01T00:00:00Z") == THREE[0]
+    assert resolve(several, "@2026-11-21T00:00:00Z") == THREE[0]
 
 
 def test_relative_names_pass_over_savepoints_that_were_edited_by_hand() -> None:
@@ -292,7 +308,7 @@ def test_relative_names_pass_over_savepoints_that_were_edited_by_hand() -> None:
     several = [edited, *THREE]
 
     assert [resolve(several, name) for name in ("latest", "latest~1")] == THREE[:2]
-    assert resolve(several, "@2030-01-01T00:00:00Z") == THREE[0]
+    assert resolve(several, "@2026-11-21T00:00:00Z") == THREE[0]
     for name in (edited.id, edited.id[:-4], "repaired"):
         assert resolve(several, name) == edited
     with pytest.raises(SavepointNotFoundError):
