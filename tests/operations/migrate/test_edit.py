@@ -155,6 +155,7 @@ def as_rows(sums: dict[int, int], files: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
+@draw.taking_turns("rows of no export removed", "variables of transformWithState edited")
 @pytest.mark.parametrize("sample", ["rocksdb", "hdfs"])
 def test_one_row_is_set_and_everything_else_stays(
     sample: str, samples: Store, spark: SparkSession
@@ -376,6 +377,7 @@ def test_as_many_other_rows_or_values_than_those_of_the_plan_are_refused(
 
 
 @pytest.mark.spark
+@draw.taking_turns("variables of transformWithState edited", "rows of no export removed")
 @pytest.mark.parametrize(
     ("variable", "change", "repair"),
     draw.some(
