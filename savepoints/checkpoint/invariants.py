@@ -125,7 +125,7 @@ def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogE
     if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
         raise SourceLogError(
             f"{where}/{unused[0]} lists input that no batch in the offset log has used, so "
-            "later batches would read different input",
+            "later batches would read the wrong input",
             hint=_DAMAGED,
             file=unused[0],
         )

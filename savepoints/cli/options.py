@@ -286,7 +286,7 @@ def no_source_check(starts: str) -> Callable[[Function], Function]:
     return click.option(
         "--no-source-check",
         is_flag=True,
-        help="Do not check that Kafka still has the records that come next; "
+        help="Do not check that Kafka still has the next records to read; "
         f"{starts} may then fail to start.",
     )
 
@@ -350,7 +350,7 @@ of_operator = click.option(
     "--operator",
     type=int,
     metavar="N",
-    help="Number of the operator; `savepoints show` lists them.",
+    help="Number of the operator, as listed by `savepoints show`.",
 )
 tables_written = click.option(
     "--table",

@@ -111,8 +111,8 @@ def _of_positions(positions: Sequence[str | None], name: str, ranges: Ranges) ->
     found = merge(kafka_offsets(one) or {} for one in positions)
     if found.keys() != ranges.keys():
         raise UsageError(
-            f"{name} has offsets for {', '.join(sorted(found)) or 'no topic'}, but the query "
-            f"reads {', '.join(sorted(ranges))}",
+            f"savepoint {name} has offsets for {', '.join(sorted(found)) or 'no topic'}, but the "
+            f"query reads {', '.join(sorted(ranges))}",
             hint="choose a savepoint of this query: savepoints list",
             savepoint=name,
         )

@@ -150,7 +150,7 @@ class Inputs:
                 f"the events of the merge {one.id}, which are in the state of {query}, are not "
                 f"in {where}",
                 hint=f"set {one.input} in [queries.{query}.archives] to the archive that has "
-                "them, or choose a savepoint from before the merge to roll back to: savepoints "
+                "them, or roll back to a savepoint from before the merge; list them: savepoints "
                 f"list --query {query}",
                 merge=one.id,
             )

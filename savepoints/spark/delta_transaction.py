@@ -35,7 +35,7 @@ def require_delta(spark: SparkSession) -> None:
     """Refuse a session without Delta's classes, before anything is begun that needs them."""
     if not callable(getattr(_named(spark, f"{_DELTA}.DeltaLog"), "forTable", None)):
         raise EnvironmentUnfitError(
-            "Delta Lake, which writes the table, is not available in the Spark session",
+            "Delta Lake, which is needed to write the table, is not available in the Spark session",
             hint="set SAVEPOINTS_JARS, or spark.jars.packages in [spark.conf], to add Delta's jars",
         )
 

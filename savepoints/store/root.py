@@ -65,7 +65,8 @@ class Store:
             raise UsageError(
                 f"the URI of the store, {uri[: found.start()]!r}, is followed by {found[0]!r}, "
                 "which is not supported",
-                hint="remove that part; credentials come from the AWS environment variables",
+                hint="remove it and everything after it; credentials come from the AWS environment "
+                "variables",
             )
         return cls(Location.of(uri), any_line, settings or Settings())
 

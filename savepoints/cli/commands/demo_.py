@@ -48,9 +48,9 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
     """Run a complete demo with real orders, on Kafka, S3 and Delta.
 
     STORY is one of: rollback (undo what a bug corrupted), ab (compare two versions of a query that
-    start from the same state, and write a report to this directory), late (merge last year's orders
-    into a live query) or pipeline (merge late orders through three queries that read each other's
-    tables).
+    start from the same state, and write a report to the current directory), late (merge last year's
+    orders into a live query) or pipeline (merge late orders through three queries that read each
+    other's tables).
 
     Starts everything on free ports of this machine, and stops it at the end. Exit code 1 if the
     result is not exactly right.

@@ -60,8 +60,8 @@ def command(
     """Repair selected state rows of savepoint NAME in a new savepoint.
 
     NAME itself is not changed. The new savepoint has the same offsets, watermark and output
-    versions, and has its state only in the canonical form. To use it, restore or roll back to its
-    id or tag: latest, @TIME and `run --recover` skip it.
+    versions, and has its state only in the canonical form. To use it, restore it or
+    roll back to it by its id or tag: latest, @TIME and `run --recover` skip it.
 
     Columns are named as in `savepoints state`: key.x and value.y, or just x where that is
     unambiguous. Only fields of the value can be set. Every --set expression reads the row as it was

@@ -10,11 +10,16 @@ from savepoints.cli.options import Consent, Invocation, common, mutating
 
 @click.command("end")
 @click.argument("query", shell_complete=query_names)
-@click.option("--why", default="", metavar="TEXT", help="The reason, shown to whoever starts it.")
+@click.option(
+    "--why",
+    default="",
+    metavar="TEXT",
+    help="Reason for ending the query; shown to anyone who tries to start it.",
+)
 @mutating
 @common
 def command(call: Invocation, query: str, why: str, *, consent: Consent) -> None:
-    """End QUERY for good, such as a fork that is no longer needed.
+    """End QUERY for good, for example a fork that is no longer needed.
 
     Nothing is deleted: the plan names the checkpoint and the tables that remain. The query is
     refused by `run` and `attach` from then on, and the savepoint that it began from may expire. To

@@ -79,8 +79,8 @@ def command(
     settings apply.
 
     These are never deleted: pinned and tagged savepoints, the last good savepoint of a query, the
-    newest of each generation, the one that a current generation began from, and those that a
-    command is reading or an interrupted operation needs.
+    newest of each generation, the savepoint that a query's current generation began from, and those
+    that a command is reading or an interrupted operation needs.
 
     \b
     Examples:

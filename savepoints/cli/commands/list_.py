@@ -54,8 +54,8 @@ _DESCRIBED = 40
 @click.option(
     "--check-sources",
     is_flag=True,
-    help="Ask Kafka which savepoints can be restored now; `savepoints show` also prints how long "
-    "one can still be restored.",
+    help="Ask Kafka which savepoints can be restored now; `savepoints show` also prints for how "
+    "long a savepoint can still be restored.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List at most N savepoints.")
 @common

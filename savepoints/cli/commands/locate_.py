@@ -31,9 +31,8 @@ def command(call: Invocation, query: str, output: str | None) -> None:
     if not found.outputs:
         raise NotFoundError(
             f"the output tables of {query} are unknown",
-            hint=f"name them in [queries.{query}.outputs] in the settings, or when you take a "
-            f"savepoint: savepoints create {query} --table NAME=URI, or attach(…, outputs="
-            "{'NAME': 'URI'})",
+            hint=f"name them in [queries.{query}.outputs] in the settings, with savepoints "
+            f"create {query} --table NAME=URI, or with attach(…, outputs={{'NAME': 'URI'}})",
             query=query,
         )
     if output is not None and output not in found.outputs:

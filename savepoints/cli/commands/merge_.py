@@ -106,7 +106,7 @@ def command(
     undo: bool,
     consent: Consent,
 ) -> None:
-    """Merge late events into state and outputs, as if they were on time.
+    """Merge late events into state and outputs, as if they had arrived on time.
 
     An entity is what state and output rows belong to, such as a customer. Only the entities that
     the events touch are replayed, from savepoints taken before the late events, while the query
@@ -151,7 +151,7 @@ def command(
         if dropped or batch is not None or input_name is not None or quarantine is not None:
             raise UsageError(
                 "--undo cannot be combined with other options of merge",
-                hint=f"run it with --undo alone: savepoints merge {query} --undo",
+                hint=f"use --undo alone: savepoints merge {query} --undo",
             )
         undone(call, query, "merge", consent=consent)
         return

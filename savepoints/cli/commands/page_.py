@@ -50,7 +50,7 @@ def command(
     """Write one HTML page that shows the state of the store.
 
     The page starts with what needs attention and the command to type for it. For each query, it
-    shows the age of the last savepoint, how long that can still be restored, the lag, and the last
+    shows the age of the last savepoint, how long it can still be restored, the lag, and the last
     verify and drill. A timeline of savepoints, generations and forks follows, then the details of
     every savepoint, the operations and the events.
 

@@ -271,12 +271,13 @@ def rollback(
 
     Queries that read from a query that is rolled back are readers. A reader goes back to its
     savepoint with the tag NAME if that fits, otherwise to its newest savepoint that includes
-    nothing that is rolled back. From there it reads exactly up to the point to which its tables are
-    rewound, then continues after the rewinds: it neither fails on them nor reads anything twice.
+    nothing that is rolled back. From there it reads exactly up to the point to which the tables it
+    reads are rewound, then continues after the rewinds: it neither fails on them nor reads anything
+    twice.
 
     With @TIME as NAME and --exact, all queries are then run to exactly that time: the queries that
-    read from no other query process what had arrived by then, and each reader everything that its
-    writers had written by then. The settings must name the applications of all queries.
+    read from no other query consume what had arrived by then, and each reader consumes everything
+    that its writers had written by then. The settings must name the applications of all queries.
 
     A safety savepoint of each query is taken first; `savepoints undo QUERY` undoes the rollback of
     all queries. Queries that `savepoints run` runs are paused meanwhile; stop queries in your own
@@ -342,7 +343,7 @@ def fork(
     no_source_check: bool,
     consent: Consent,
 ) -> None:
-    """Fork QUERY and all queries that read from it, from SAVEPOINT.
+    """Fork QUERY and all queries that read from it, starting from SAVEPOINT.
 
     SAVEPOINT is usually the tag of a group (`savepoints pipeline create`). The fork of each query
     is called QUERY_NAME. Each fork has its own checkpoint and tables, and reads the tables of the
@@ -382,7 +383,8 @@ def fork(
     "--until",
     default="latest",
     metavar="END",
-    help="Run both versions to this point before comparing: latest, or an RFC 3339 time.",
+    help="Run the queries and their forks to this point before comparing: latest, or an RFC 3339 "
+    "time.",
 )
 @rows_shown
 @click.option("--no-state", is_flag=True, help="Do not compare the state.")
@@ -401,12 +403,12 @@ def compare(
     """Compare each query of a pipeline with its fork NAME.
 
     First, all queries and forks are run to the same point: those that read from outside to the same
-    end of their topics and tables, and each reader to the end of its writer's table. None of them
-    may be running: pause them with `savepoints pause QUERY --wait`.
+    offsets or table versions, and each reader to the end of its writer's table. None of them may be
+    running: pause them with `savepoints pause QUERY --wait`.
 
     Then each query is compared with its fork, writers before readers: outputs by key, or as a
     multiset of rows if there is no key, and state row by row. The metrics in the settings are
-    compared over the outputs of all queries. Exit code 3 if they differ.
+    compared over the outputs of all queries. Exit code 3 if the verdict is "different".
 
     \b
     Examples:
@@ -436,7 +438,7 @@ def compare(
 def promote(
     call: Invocation, query: str, name: str, wait: timedelta, *, no_checks: bool, consent: Consent
 ) -> None:
-    """Replace the queries of a pipeline with their forks from the group NAME.
+    """Replace each query of a pipeline with its fork NAME.
 
     The forks catch up while the pipeline keeps running. Then the queries are paused, they and
     the forks are run to the same point, and the forks are checked as configured under [promote] in

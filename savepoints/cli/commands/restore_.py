@@ -60,7 +60,7 @@ class _Rewriting(TypedDict):
     "--outputs",
     type=click.Choice(["check", "none"]),
     default="check",
-    help="check: refuse if an output table already has later batches; none: do not check; "
+    help="check: refuse if an output table already has later batches; none: skip this check, "
     "for a program that writes to other tables.",
 )
 @click.option(
@@ -93,12 +93,11 @@ def command(
     A query that is started with the new checkpoint continues batch by batch as the original would
     have. Nothing that exists is changed, not even the output tables; to rewind those as well, use
     `savepoints rollback`. Refused if an output table already has later batches, because Delta would
-    silently drop the new ones. With --partitions or --provider the state is rewritten through
-    Spark.
+    silently drop the new ones. With --partitions or --provider, Spark rewrites the state.
 
     With --at TIME --exact, the query then runs in the new directory, from the savepoint before TIME
-    up to, but not including, the first record in each partition whose Kafka timestamp is TIME or
-    later. What it writes on the way is discarded.
+    up to, but not including, each partition's first record with a Kafka timestamp of TIME or later.
+    What it writes on the way is discarded.
 
     With --source, the query keeps its state but reads other sources. Pass one --source per source
     of the program: `keep:0` continues source 0 of the savepoint, `new` starts as set in the options

@@ -68,8 +68,8 @@ def command(
     resume it, or `savepoints undo QUERY` to undo it.
 
     With --at TIME --exact, the query runs the current application from the savepoint before TIME up
-    to, but not including, the first record in each partition whose Kafka timestamp is TIME or
-    later. With --at-by commit, it goes to the newest batch committed at or before TIME.
+    to, but not including, each partition's first record with a Kafka timestamp of TIME or later.
+    With --at-by commit, it goes to the newest batch committed at or before TIME.
 
     With --source, the new generation keeps the state but reads other sources. Pass one --source per
     source of the program: `keep:0` continues source 0 of the savepoint, `new` starts as set in the

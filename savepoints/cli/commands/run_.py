@@ -61,7 +61,7 @@ FOR_EVER = "36500d"
 @click.option(
     "--accept-state-names",
     is_flag=True,
-    help="Continue even if state fields have other names in the program than in the checkpoint.",
+    help="Continue even if the program and the checkpoint have different names for state fields.",
 )
 @click.option(
     "--no-final-savepoint", is_flag=True, help="Do not take a savepoint when the run ends."

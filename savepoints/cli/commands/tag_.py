@@ -13,7 +13,9 @@ from savepoints.cli.options import Consent, Invocation, common, mutating, of_que
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 @click.option("--remove", metavar="TAG", multiple=True, help="Remove a tag; may be repeated.")
 @click.option(
-    "--description", metavar="TEXT", help="Description of the savepoint; an empty text removes it."
+    "--description",
+    metavar="TEXT",
+    help="Description of the savepoint; an empty string removes it.",
 )
 @click.option(
     "--pin/--unpin",

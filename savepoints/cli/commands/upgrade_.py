@@ -38,7 +38,8 @@ def command() -> None:
     multiple=True,
     metavar="START",
     help="Where a source of the program would start, as for `savepoints restore`: keep:N, new, or "
-    "a position as JSON. Repeat it for each source, in order; topics are then not compared.",
+    "a position as JSON. Repeat the option for each source, in the program's order; topics are "
+    "then not compared.",
 )
 @of_query
 @common

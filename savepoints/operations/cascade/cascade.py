@@ -180,8 +180,9 @@ def prepare(
             raise IncompatibleError(
                 f"--dropped cannot be combined with --downstream {downstream}: events that "
                 "Spark dropped as late can be merged only into the query itself",
-                hint="use --downstream none, which does not correct the queries that read its "
-                f"tables: savepoints merge {request.query} --dropped --downstream none",
+                hint="use --downstream none, which leaves the queries that read from "
+                f"{request.query} uncorrected: savepoints merge {request.query} --dropped "
+                "--downstream none",
                 query=request.query,
             )
         if request.policy != "exact":

@@ -283,7 +283,7 @@ def require_readable_state(command: str) -> None:
     installed = SparkVersion.installed()
     if installed is not None and not installed.describes_operators:
         raise IncompatibleError(
-            f"Spark {installed} cannot read state, so it cannot be compared",
+            f"Spark {installed} cannot read state, so the state cannot be compared",
             hint=f"compare outputs and metrics only: {command} --no-state",
         )
 

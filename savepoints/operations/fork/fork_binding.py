@@ -72,8 +72,8 @@ def bind_fork(
     )
     if table is not None and table.app_name not in {bound.app_name, program.name}:
         raise UsageError(
-            f"{program.reference} is the application {program.name!r}, which [queries.{name}] "
-            "does not allow to run under another name",
+            f"the application {program.reference} is named {program.name!r}, but "
+            f"[queries.{name}] does not allow it to run under another name",
             hint=f'set app_name = "{program.name}" in [queries.{name}]',
             query=name,
         )

@@ -171,8 +171,8 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
     for one in merged(live):
         if merge_ledger.find_same_batch(there, one.input, one.content_hash) is None:
             raise NotAlignedError(
-                f"{fork} lacks {count_text(one.rows, 'late event')} that were merged into {live} "
-                f"from batch {one.batch}, and a promotion would lose them",
+                f"a promotion would lose late events that were merged into {live} but not into "
+                f"{fork}: {count_text(one.rows, 'event')}, batch {one.batch}",
                 hint=f"merge them into the fork: savepoints merge {fork} {_again(one)}; "
                 f"or fork {live} again",
                 query=fork,

@@ -296,9 +296,9 @@ def _require_readable(
     described = {one.operator_id for one in (*found.before, *found.after)}
     if unread := sorted(operator_ids - described):
         raise IncompatibleError(
-            f"the state of operator {', '.join(map(str, unread))} in {pair.before.id} and "
-            f"{pair.after.id} cannot be compared: Spark wrote no operator metadata, as is the case "
-            "before version 4.0",
+            f"the state of operator {' and of operator '.join(map(str, unread))} in "
+            f"{pair.before.id} and {pair.after.id} cannot be compared: Spark wrote no operator "
+            "metadata, as is the case before version 4.0",
             hint="compare outputs and metrics only: savepoints compare … --no-state",
             savepoints=[pair.before.id, pair.after.id],
         )

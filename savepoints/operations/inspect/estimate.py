@@ -173,8 +173,8 @@ def _begin(
         known, ids = (None, committed[-1]), {}
     if not begin:
         raise UsageError(
-            f"{query} does not read from Kafka, and what is left to read is known only for "
-            "Kafka sources",
+            f"{query} does not read from Kafka, and the records left to read can be counted only "
+            "for Kafka sources",
             hint=f"show its position instead: savepoints show latest --query {query}",
             query=query,
         )

@@ -140,7 +140,7 @@ def plan(
     if query is not None and query not in queries:
         raise QueryNotFoundError(
             f"the store {store.root} has no savepoints of the query {query!r}",
-            hint=f"name one that has savepoints: {', '.join(queries)}"
+            hint=f"name a query that has savepoints: {', '.join(queries)}"
             if queries
             else "take the first savepoint of the store: savepoints create QUERY",
             query=query,
@@ -152,7 +152,7 @@ def plan(
     general = policy or RetentionPolicy.of(settings.retention)
     if all(one.is_empty for one in (general, *policies.values())):
         raise UsageError(
-            "no retention rule was given, so nothing is removed",
+            "no retention rule was given, so nothing was removed",
             hint="pass a rule, for example: savepoints expire --keep-last 10 --keep-daily 7, "
             "or set [retention] in the settings",
         )

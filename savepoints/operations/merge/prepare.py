@@ -122,7 +122,7 @@ def prepare(
     if asked.batch is None and asked.policy != "exact":
         raise UsageError(
             f"--dropped cannot be combined with --policy {asked.policy}, because the query has "
-            "already read these events",
+            "already read the dropped events",
             hint="omit --policy",
             query=query,
         )

@@ -90,8 +90,8 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
                     f"{read.table_uri} is shared, and only its rows with "
                     f"{shared[read.table_uri]} would be rewound: {one.query}, which reads the "
                     "table, would skip the rows that others have written since",
-                    hint="give the query a table of its own, or roll the queries back one by "
-                    "one: savepoints rollback",
+                    hint="give the writing query a table of its own, or roll the queries back one "
+                    "by one: savepoints rollback",
                     query=one.query,
                     uri=read.table_uri,
                 )

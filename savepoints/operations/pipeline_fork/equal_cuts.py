@@ -138,7 +138,7 @@ class EqualCuts:
 def _mixed(pair: ForkedPair) -> IncompatibleError:
     return IncompatibleError(
         f"{pair.live} and {pair.fork} cannot be run to the same positions, because they read "
-        "different Kafka topics, or both topics and tables",
+        "different Kafka topics, or tables as well as topics",
         hint="choose queries that both read only tables, or only the same topics",
         query=pair.live,
     )

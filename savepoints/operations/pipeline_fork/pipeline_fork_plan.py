@@ -238,7 +238,7 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
             f"[queries.{fork.query}.tables] in the settings names "
             f"{', '.join(given.tables.values()) or 'no table'}, but the fork would read "
             f"{', '.join(tables.values()) or 'none'}",
-            hint=f"remove [queries.{fork.query}] from the settings, or name there the "
+            hint=f"remove [queries.{fork.query}] from the settings, or have it name the "
             "tables that the fork would read",
             query=fork.query,
         )

@@ -51,7 +51,7 @@ def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:
             f"{', '.join(followers)} already applied the correction of the {last.verb} "
             f"{last.id} and would keep it if this {last.verb} were undone",
             hint="remove the merged events from all these queries instead, with a batch whose "
-            f"column op says remove: savepoints merge {last.query} --batch URI --downstream merge",
+            f"op column says remove: savepoints merge {last.query} --batch URI --downstream merge",
             query=last.query,
             operation=last.id,
         )

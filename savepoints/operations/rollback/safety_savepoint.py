@@ -15,8 +15,8 @@ from savepoints.operations.savepoint import output_versions
 from savepoints.plan import Step
 
 _UNSAFE = (
-    "roll back without a safety savepoint, which cannot be undone: savepoints rollback NAME "
-    "--no-safety-savepoint"
+    "roll back without a safety savepoint (this rollback cannot be undone): savepoints rollback "
+    "NAME --no-safety-savepoint"
 )
 
 

@@ -108,7 +108,7 @@ class _Subject:
         raise NotAlignedError(
             f"{self.checkpoint} is no longer the checkpoint of {self.name}: its generation "
             f"{mine.generation} has ended ({mine.ended_why}), and the query {where}",
-            hint="start the query with that checkpoint as its checkpointLocation"
+            hint="set checkpointLocation to the checkpoint where the query continues, then start it"
             if now
             else f"show its history: savepoints lineage --query {self.name}",
             query=self.name,

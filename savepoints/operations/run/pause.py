@@ -112,7 +112,7 @@ def pause(
             raise PartlyDoneError(
                 f"{query} is paused at batch {now.batch_id}, but no savepoint was taken: "
                 f"{now.error}",
-                hint=f"fix the cause, then take it: savepoints create {query}",
+                hint=f"fix the cause, then take a savepoint: savepoints create {query}",
                 query=query,
             )
     return now

@@ -276,9 +276,9 @@ def require_entity(table: DeltaTable, uri: str, entity: str) -> None:
     if entity.casefold() not in {name.casefold() for name in names}:
         raise IncompatibleError(
             f"{uri} has no column {entity!r}, so it is unknown which entity a row belongs to",
-            hint="name the column in Output(…, entity_key=…) of the application (the table "
-            f"has {', '.join(names)}), or replace all rows: savepoints merge QUERY --policy "
-            "replay-all",
+            hint="in the application, name the column that holds the entity: Output(…, "
+            f"entity_key=…) (the table has {', '.join(names)}); or replace all rows: savepoints "
+            "merge QUERY --policy replay-all",
             uri=uri,
             column=entity,
         )

@@ -100,8 +100,8 @@ def refuse_lacking(uri: str, there: Iterable[str], written: StructType) -> None:
             f"{uri} lacks columns that the program writes: {', '.join(names)}; their values would "
             "be dropped",
             hint=f"add them with Spark SQL: ALTER TABLE delta.`{Uri.parse(uri).for_spark}` ADD "
-            f"COLUMNS ({columns}); or remove them from what the program writes. After that, no "
-            "program without them can upsert into the table",
+            f"COLUMNS ({columns}), after which programs that do not write them can no longer "
+            "upsert into the table; or remove them from what the program writes",
             uri=uri,
             columns=names,
         )

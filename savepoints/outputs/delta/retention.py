@@ -157,8 +157,8 @@ def _times(uri: str, version: int) -> tuple[datetime, datetime]:
         raise NotAlignedError(
             f"the Delta log of {uri} is damaged: the commit of version {version} and all later "
             "ones are missing",
-            hint="check whether Spark can still read the table; if not, restore the files that are "
-            "missing from _delta_log from a backup",
+            hint="check whether Spark can still read the table; if not, restore the missing files "
+            "of _delta_log from a backup",
             uri=uri,
             version=version,
         )

@@ -65,7 +65,8 @@ class RowSelection:
             raise UsageError(
                 f"where={self.where!r} of the output {output!r} depends on {beside}, so a "
                 "batch that runs again could write different rows",
-                hint="compute a column from the events in the build function, and use it in where=",
+                hint="in the build function, compute a column from the events, and use it in "
+                "where=",
                 output=output,
             )
         return part

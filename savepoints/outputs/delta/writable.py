@@ -57,7 +57,7 @@ def only_by_spark(table: DeltaTable) -> list[str]:
 def refused(uri: str, features: list[str], why: str = "") -> IncompatibleError:
     """Return the refusal of a table that cannot be taken back, which names its features."""
     return IncompatibleError(
-        f"{uri} cannot be rewound here, because it uses table features that only Spark can write: "
+        f"{uri} cannot be rewound here, because only Spark can write a table with these features: "
         f"{', '.join(features)}" + (f" ({why})" if why else ""),
         # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
         hint="leave the table as it is: savepoints rollback SAVEPOINT --outputs none; for a reset, "
@@ -100,8 +100,8 @@ def refuse_identity(table: DeltaTable, uri: str) -> None:
     if columns:
         raise IncompatibleError(
             f"rows of {uri} cannot be replaced, because Delta could later generate the same "
-            f"values again for its identity column {', '.join(columns)}",
-            hint=f"drop the identity column, or {REBUILD_OUTPUT}; for a fork: savepoints "
+            f"values again for the table's identity columns: {', '.join(columns)}",
+            hint=f"drop these columns, or {REBUILD_OUTPUT}; for a fork: savepoints "
             "promote FORK --outputs point",
             uri=uri,
             features=["identityColumns"],

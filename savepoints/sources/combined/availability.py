@@ -84,7 +84,9 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
     now = kafka_topics.ids(names & known.keys(), settings)
     renewed = sorted(name for name, found in now.items() if found != known[name])
     if renewed:
-        which = f"topic {renewed[0]} was" if len(renewed) == 1 else f"{', '.join(renewed)} were"
+        which = (
+            f"topic {renewed[0]} was" if len(renewed) == 1 else f"topics {', '.join(renewed)} were"
+        )
         raise SourceDataGoneError(
             f"{which} deleted and recreated at {settings.bootstrap_servers} since the savepoint "
             "was taken, so the saved offsets now refer to other records",

@@ -90,6 +90,6 @@ def _require(columns: Sequence[str], decoding: Decoding) -> None:
     if lost := [name for name in wanted if name not in columns]:
         raise UsageError(
             f"decode does not return {', '.join(lost)}; it returns {', '.join(columns)}",
-            hint="correct entity_key, event_time or event_id in Input(…) of the application",
+            hint="correct entity_key, event_time or event_id in the application's Input(…)",
             columns=lost,
         )

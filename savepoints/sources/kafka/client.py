@@ -139,7 +139,7 @@ def _opened(
         return kind(confluent_kafka)({**servers, **options, **given}, logger=_LOG)
     except confluent_kafka.KafkaException as error:
         raise EnvironmentUnfitError(
-            f"Kafka's client rejects an option: {error.args[0].str()}",
+            f"the Kafka client rejects an option: {error.args[0].str()}",
             hint="correct [kafka.options] in the settings",
         ) from None
 

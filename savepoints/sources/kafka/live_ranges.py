@@ -54,8 +54,8 @@ def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOff
     for one in answers:
         if one.error is not None:
             raise EnvironmentUnfitError(
-                f"Kafka did not say which offset topic {one.topic} partition {one.partition} "
-                f"had at {rfc3339(moment)}: {one.error.str()}",
+                f"Kafka did not return the offset of topic {one.topic} partition {one.partition} "
+                f"at {rfc3339(moment)}: {one.error.str()}",
                 hint="run the command again",
             )
         end = ends[one.topic][one.partition].end

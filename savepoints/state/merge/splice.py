@@ -51,8 +51,8 @@ class OperatorKey:
     def refused(self, why: str) -> IncompatibleError:
         """Return the error that says that an operator is not kept by the entity."""
         return IncompatibleError(
-            f"the state of operator {self.operator_id} ({self.operator_name}) is not kept by "
-            f"entity: {why}",
+            f"the state of operator {self.operator_id} ({self.operator_name}) is not keyed by "
+            f"the entity: {why}",
             hint=_HINT,
             operator_id=self.operator_id,
             operator_name=self.operator_name,

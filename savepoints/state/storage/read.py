@@ -91,7 +91,7 @@ def load(
     if not version.reads_raw_rows:
         raise NativeOnlyError(
             f"Spark {version} cannot read state rows from RocksDB",
-            hint="run the command where Spark 4.2 is installed; with this version, only "
+            hint="run the command where Spark 4.2 is installed; with an older version, only "
             "native savepoints can be restored and verified",
         )
     reader = (

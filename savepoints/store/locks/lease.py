@@ -153,7 +153,7 @@ class Lease:
             self._lost = "it could not be renewed, so it expired"
         if self._lost is not None:
             raise LockedError(
-                f"the lease of {self._record.query} was lost while the command ran: {self._lost}",
+                f"the lease on {self._record.query} was lost while the command ran: {self._lost}",
                 hint="find out which process took it (savepoints events --query "
                 f"{self._record.query}), then run the command again",
                 query=self._record.query,

@@ -46,7 +46,8 @@ def change(root: Location, savepoint: Savepoint, how: Callable[[Labels], Labels]
         if new == unchanged or labels.replace(new, etag):
             return new
     raise SavepointsError(
-        f"{root}/{labels.path} was changed by other processes in each of {_ATTEMPTS} attempts",
+        f"{root}/{labels.path} was changed by other processes during each of {_ATTEMPTS} attempts "
+        "to write it",
         hint="run the command again",
         savepoint=savepoint.id,
     )

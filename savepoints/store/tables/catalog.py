@@ -275,7 +275,7 @@ def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
     return AmbiguousNameError(
         f"{name!r} matches {len(fitting)} savepoints: {', '.join(shown[:_CANDIDATES_SHOWN])}"
         + (f" and {more} more" if more > 0 else ""),
-        hint="type more characters of the id",
+        hint="give the id of one of them, or enough of its first characters to tell it apart",
         candidates=[one.id for one in fitting],
     )
 

@@ -171,7 +171,8 @@ class StoreTable:
             self._committed(table)
             return table
         raise SavepointsError(
-            f"{self.location} was changed by other processes in each of {COMMIT_RETRIES} attempts",
+            f"{self.location} was changed by other processes during each of {COMMIT_RETRIES} "
+            "attempts to write it",
             hint="run the command again",
             table=str(self.location),
         )
