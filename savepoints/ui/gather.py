@@ -56,8 +56,9 @@ def gather(
         if query not in facts.queries:
             raise QueryNotFoundError(
                 f"the store {store.root} has no query {query!r}",
-                hint="name one of its queries: "
-                f"{', '.join(facts.queries) or 'none yet; to add one: savepoints create QUERY'}",
+                hint=f"name one of its queries: {', '.join(facts.queries)}"
+                if facts.queries
+                else f"take a savepoint of it: savepoints create {query} --checkpoint URI",
                 query=query,
                 known=list(facts.queries),
             )

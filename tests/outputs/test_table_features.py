@@ -56,7 +56,7 @@ def test_rows_of_entities_are_corrected_and_uncorrected(
 ) -> None:
     table = SparkTable(spark, name, on_local)
     if FEATURES[name].correct != "exact":
-        with pytest.raises(IncompatibleError, match="same values again for its identity column id"):
+        with pytest.raises(IncompatibleError, match="again for the table's identity columns: id"):
             correction(table)
         assert table.newest == 5
         return

@@ -61,7 +61,7 @@ def test_compare_of_a_query_that_reads_a_table_names_what_compares_it(local_stor
     bound = BOUND.model_copy(update={"tables": {"orders": "s3://lake/bronze"}})
     settings = Settings(queries={"silver": bound})
 
-    with pytest.raises(UsageError, match="but silver reads a table: orders") as raised:
+    with pytest.raises(UsageError, match="but silver reads from Delta: orders") as raised:
         compared_queries.compared_query(local_store, "silver", settings)
 
     assert "savepoints pipeline compare QUERY NAME" in raised.value.hint

@@ -110,7 +110,7 @@ def command(
     by row. Metrics and cost are compared too. The verdict is "same", "within" (the differences are
     within the [compare.thresholds] in the settings) or "different". Without thresholds, any
     difference in an output, the state or a metric counts; cost never does. Exit code 3 if
-    they differ.
+    the verdict is "different".
 
     \b
     Examples:

@@ -70,7 +70,8 @@ _TARGETS = (
 )
 @click.option(
     "--group",
-    help="With --from-file: consumer group whose offsets to use; needed if the file has several.",
+    help="With --from-file: use the offsets of this consumer group; needed if the file has "
+    "several.",
 )
 @click.option(
     "--topic",

@@ -108,7 +108,7 @@ def compared_query(store: Store, query: str, settings: Settings) -> ComparedQuer
     application = apps.load_for(query, bound)
     if tables := ", ".join(application.table_inputs):
         raise UsageError(
-            f"compare works only for queries that read from Kafka, but {query} reads a table: "
+            f"compare works only for queries that read from Kafka, but {query} reads from Delta: "
             f"{tables}",
             hint="fork the query as part of its pipeline (savepoints pipeline fork QUERY "
             "SAVEPOINT NAME), then compare the pipelines: savepoints pipeline compare QUERY NAME",

@@ -169,7 +169,7 @@ def topology(store: Store, query: str | None = None, checkpoint: str | None = No
         return _of_generation(store, store.generations.current(query))
     if checkpoint is None or query is not None:
         raise UsageError(
-            "exactly one of a query and a checkpoint is required",
+            "topology needs either a query or a checkpoint, but not both",
             hint="name a query (savepoints topology QUERY) or a checkpoint: savepoints "
             "topology --checkpoint URI",
         )

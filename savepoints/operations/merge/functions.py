@@ -43,7 +43,7 @@ def required(app: App) -> MergeFunctions:
         )
     if lacking := [name for name in app.outputs if name not in app.merge.rows]:
         raise IncompatibleError(
-            f"the application {app.name} does not define how rows of {lacking[0]} combine",
+            f"the application {app.name} does not define how rows of output {lacking[0]} combine",
             hint="add this output to MergeFunctions(rows=…), as in docs/merging.md",
             query=app.name,
             outputs=lacking,

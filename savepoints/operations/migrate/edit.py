@@ -344,8 +344,7 @@ def _require_rows(
         )
     if not change.delete and not counted.changed:
         raise NotFoundError(
-            "nothing to change: the rows that match already have these values (rows: "
-            f"{counted.chosen})",
+            f"nothing to change: all matching rows ({counted.chosen}) already have these values",
             hint=look,
             savepoint=savepoint.id,
         )

@@ -345,7 +345,9 @@ def _csv_lines(text: str) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             raise UsageError(
-                f"line {reader.line_num} is not CSV: {error}", hint=_CSV_HINT, line=reader.line_num
+                f"line {reader.line_num} is not valid CSV: {error}",
+                hint=_CSV_HINT,
+                line=reader.line_num,
             ) from None
         if cells:
             yield reader.line_num, [cell.strip() for cell in cells]

@@ -95,7 +95,7 @@ def read_store(
     )
     if not chains:
         raise NotAlignedError(
-            f"{checkpoint} is damaged: it has no files of the store {store} of operator "
+            f"{checkpoint} is damaged: it has no files for the store {store} of operator "
             f"{operator.operator_id}",
             hint=OTHER_BATCH,
             operator_id=operator.operator_id,

@@ -113,7 +113,7 @@ def test_positions_in_kafka_are_shown_where_no_broker_is_known(
         (
             ("totals", "--checkpoint", "/x", "--store", "STORE"),
             2,
-            "exactly one of a query and a checkpoint",
+            "either a query or a checkpoint",
         ),
         (("nobody", "--store", "STORE"), 10, "has no query 'nobody'"),
         (("--checkpoint", "/no/such/checkpoint"), 10, "there is no Spark checkpoint"),

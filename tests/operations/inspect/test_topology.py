@@ -402,7 +402,7 @@ def test_after_a_rollback_each_generation_is_told_of_its_own(
 
 def test_what_is_not_there_is_refused(local_store: Store, on_local: Location) -> None:
     for query, checkpoint in ((None, None), ("totals", str(on_local))):
-        with pytest.raises(UsageError, match="exactly one of a query and a checkpoint"):
+        with pytest.raises(UsageError, match="either a query or a checkpoint"):
             topology.topology(local_store, query, checkpoint)
     with pytest.raises(QueryNotFoundError):
         topology.topology(local_store, "nobody")

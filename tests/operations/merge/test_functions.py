@@ -21,7 +21,7 @@ def test_an_application_without_functions_is_refused() -> None:
 
 def test_each_output_needs_one() -> None:
     functions = MergeFunctions({}, {"other": RowCombination(("customer_id",), add_rows)})
-    with pytest.raises(IncompatibleError, match="how rows of totals combine"):
+    with pytest.raises(IncompatibleError, match="how rows of output totals combine"):
         merge_functions.required(replace(app, merge=functions))
 
 

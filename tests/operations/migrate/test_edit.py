@@ -275,7 +275,7 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (
                 StateEdit("k = 1", ("sum = sum",)),
                 NotFoundError,
-                "rows that match already have these values",
+                "already have these values",
             ),
             (
                 StateEdit("true", ("sum = 0",)),

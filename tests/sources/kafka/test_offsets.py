@@ -308,7 +308,7 @@ def test_the_lines_of_one_group_are_taken_from_a_file_of_several() -> None:
         ("t,0,5\nt,0,6\n", "line 2 repeats t partition 0 from line 1"),
         ("t,0,five\n", "line 1: 'five' is not a valid offset"),
         ("t,0,5\nt,1,-7\n", "line 2: -7 does not identify a record"),
-        ('t,0,"5\n', "is not CSV"),
+        ('t,0,"5\n', "is not valid CSV"),
         ("t u,0,5\n", "line 1: 't u' is not a valid Kafka topic"),
     ],
 )

@@ -505,5 +505,5 @@ def test_a_store_without_files_is_refused(on_local: Location) -> None:
     checkpoint = unpack("hdfs", on_local)
     files = checkpoint_cut.read_cut(checkpoint)
 
-    with pytest.raises(NotAlignedError, match="no files of the store other"):
+    with pytest.raises(NotAlignedError, match="no files for the store other"):
         hdfs_provider.read_store(no_session(), checkpoint, files, files.operators[0], "other")
