@@ -456,8 +456,8 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
     if _NO_ANSWER.search(said):
         return UnreachableError(
             f"the object store did not answer a request for {uri}: {said[:500]}",
-            hint=f"check {'AWS_ENDPOINT_URL' if uri.scheme == 's3' else 'the account'} and the "
-            "network, then run the command again",
+            hint=f"check {'AWS_ENDPOINT_URL' if uri.scheme == 's3' else 'the account in the URI'} "
+            "and the network, then run the command again",
             uri=str(uri),
         )
     return None

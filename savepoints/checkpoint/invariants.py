@@ -50,8 +50,8 @@ def require_partitions(
             )
             if existing != right:
                 raise PartitionCountError(
-                    f"operator {operator_id} of {where} has the state partitions {existing} in "
-                    f"its store {name}, but the offset log says {wanted or 'no'} partitions",
+                    f"store {name} of operator {operator_id} in {where} has the state partitions "
+                    f"{existing}, but according to the offset log they should be {right}",
                     hint=_DAMAGED,
                     operator_id=operator_id,
                     store=name,

@@ -88,4 +88,8 @@ class Ticker:
             while due <= clock.now():
                 due, missed = self._schedule.next_after(due), missed + 1
             if missed > 0:
-                _LOG.warning("%s took so long that %d runs were skipped", self._thread.name, missed)
+                _LOG.warning(
+                    "%s took longer than the interval, so the next %d were skipped",
+                    self._thread.name,
+                    missed,
+                )

@@ -216,7 +216,9 @@ def _require_one_of(
         )
     if since is not None and not dropped:
         raise UsageError(
-            "--since applies only to --dropped", hint="use --until TIME to limit a batch"
+            "--since applies only to --dropped",
+            hint="omit --since; to merge only the events of a batch from before a time, use "
+            "--until TIME",
         )
     if until is not None and dropped:
         raise UsageError(

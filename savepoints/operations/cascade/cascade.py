@@ -187,8 +187,8 @@ def prepare(
             )
         if request.policy != "exact":
             raise IncompatibleError(
-                f"--policy {request.policy} cannot be combined with --downstream: only an "
-                "exact merge knows which rows of the tables change",
+                f"--policy {request.policy} cannot be combined with --downstream {downstream}: "
+                "only an exact merge knows which rows of the tables change",
                 hint="omit --policy, or merge into this query only: --downstream none",
                 query=request.query,
             )

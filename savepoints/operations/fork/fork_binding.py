@@ -208,8 +208,8 @@ def _notes(
         if one in pinned and one in tables
     ]
     notes += [
-        f"{saved.query} writes topic {one.topic}: if the fork's program writes topics, make it "
-        "write other ones, or readers will get the records of both"
+        f"{saved.query} writes to topic {one.topic}: if the fork's program writes to topics, make "
+        "it use other ones, or readers will get the records of both"
         for one in saved.output_topics
     ]
     if not pinned:

@@ -255,8 +255,8 @@ def _begun_is_committed(
     seen = topic_ends.observe(checkpoint, read, kafka, progress)
     if seen is None:
         raise NotAlignedError(
-            f"{saving.query} writes topic {read[0]}, which another query of the pipeline "
-            "reads, but Kafka does not say how far the topic has been written",
+            f"{saving.query} writes to topic {read[0]}, which another query of the pipeline "
+            "reads, but its end offsets could not be read from Kafka",
             hint="check that [kafka] bootstrap_servers is set and that Kafka answers, then run the "
             "command again: it continues where it stopped",
             query=saving.query,

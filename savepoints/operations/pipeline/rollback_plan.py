@@ -184,8 +184,9 @@ def _refuse_followed(store: Store, operation: Operation) -> None:
             raise NotFoundError(
                 f"{query} was changed by the {last.verb} {last.id} after the {operation.verb} "
                 f"{operation.id}, so the {operation.verb} cannot be undone as a whole",
-                hint=f"undo the {last.verb} first: savepoints undo {query}; or roll back to a "
-                f"group: savepoints pipeline rollback {operation.query} TAG --all",
+                hint=f"undo the {last.verb} first: savepoints undo {query}; or roll all queries "
+                "back to a group savepoint: savepoints pipeline rollback "
+                f"{operation.query} TAG --all",
                 query=query,
             )
 

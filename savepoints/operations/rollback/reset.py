@@ -413,8 +413,8 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
     if bound is None:
         raise IncompatibleError(
             f"late events were merged into {query} after the new position, for example by "
-            f"{found[0].id}, but it is not known which inputs they belong to",
-            hint=f"add a section [queries.{query}] with app and archives to the settings",
+            f"the merge {found[0].id}, but it is not known which inputs they belong to",
+            hint=f"add a section [queries.{query}] to the settings that names its app and archives",
             query=query,
             merges=[one.id for one in found],
         )

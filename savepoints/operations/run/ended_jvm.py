@@ -27,9 +27,9 @@ def refusal(
     if not known:
         tables = "".join(f" --table {name}={uri}" for name, uri in outputs.items())
         return PartlyDoneError(
-            f"{ended}, and there is no earlier one; the newest committed batch is {batch}",
-            hint=f"save it: savepoints create --checkpoint {checkpoint} --name {query}{tables} "
-            f"--format native; {alone}",
+            f"{ended}, and there is no earlier savepoint; the newest committed batch is {batch}",
+            hint=f"save that batch: savepoints create --checkpoint {checkpoint} --name "
+            f"{query}{tables} --format native; {alone}",
             query=query,
         )
     newest = known[0]
@@ -37,7 +37,9 @@ def refusal(
     return PartlyDoneError(
         f"{ended}; the newest savepoint is {newest.id} (batch {newest.cut.batch_id}), and the "
         f"newest committed batch is {batch}",
-        hint=again if is_saved else f"save it: savepoints create {query} --format native; {alone}",
+        hint=again
+        if is_saved
+        else f"save that batch: savepoints create {query} --format native; {alone}",
         query=query,
         savepoint=newest.id,
     )

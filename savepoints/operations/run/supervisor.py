@@ -184,7 +184,7 @@ class Supervisor:
                 stop()
 
         every = Schedule(f"{POLL_INTERVAL.total_seconds():g}s", POLL_INTERVAL)
-        with self.signals(end), Ticker(every, look, f"requests on {self.query}"):
+        with self.signals(end), Ticker(every, look, f"looking for pauses of {self.query}"):
             yield
 
     def _wait_until_wanted(self) -> bool:

@@ -79,8 +79,8 @@ def observe(
         except Exception as error:  # noqa: BLE001  (whatever it is, the savepoint is more important)
             problem = message_of(error)
     listed = ", ".join(sorted(names))
-    _LOG.warning("how far the topics %s were written was not recorded: %s", listed, problem)
-    progress(f"could not record how far the topics {listed} were written: {problem}")
+    _LOG.warning("the end offsets of topics %s were not recorded: %s", listed, problem)
+    progress(f"could not record the end offsets of topics {listed}: {problem}")
     return None
 
 

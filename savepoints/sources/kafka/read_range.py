@@ -43,7 +43,7 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
             gone.append(f"{topic} partition {part}: wanted {start} to {stop}, available {found}")
     if gone:
         raise SourceDataGoneError(
-            f"the archive and Kafka together lack records that are needed: {'; '.join(gone)}",
+            f"neither the archive nor Kafka has all required records: {'; '.join(gone)}",
             hint="choose another savepoint; in the future, archive records before Kafka's "
             "retention removes them: python -m savepoints.jobs.archive QUERY INPUT --until latest",
             partitions=gone,
