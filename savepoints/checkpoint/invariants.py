@@ -21,6 +21,7 @@ from savepoints.errors import (
     SourceLogError,
     StateIdsError,
 )
+from savepoints.texts import count_text
 
 _SOURCE_ENTRY = re.compile(r"^sources/([^/]+)/(\d+)(?:\.compact)?$")
 _STATE_WITH_ID = re.compile(
@@ -51,7 +52,7 @@ def require_partitions(
             if existing != right:
                 raise PartitionCountError(
                     f"store {name} of operator {operator_id} in {where} has the state partitions "
-                    f"{existing}, but according to the offset log they should be {right}",
+                    f"{existing}, but should have {count_text(len(right), 'partition')}",
                     hint=_DAMAGED,
                     operator_id=operator_id,
                     store=name,

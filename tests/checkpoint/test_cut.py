@@ -302,7 +302,7 @@ def test_trap_offset_log_2_does_not_say_how_many_partitions_and_metadata_does(
     assert read_cut(checkpoint).cut.partitions == 2
 
     checkpoint.delete([info.path for info in checkpoint.list("state/0/1")])
-    with pytest.raises(PartitionCountError, match=r"\[0\].* says 2 partitions"):
+    with pytest.raises(PartitionCountError, match=r"\[0\].* should have 2 partitions"):
         read_cut(checkpoint)
 
 
@@ -438,7 +438,7 @@ def test_trap_partitions_on_disk_must_match_offset_log(
     offsets = checkpoint.get("offsets/3")
     checkpoint.put("offsets/3", offsets.replace(b'partitions":"2"', b'partitions":"%b"' % number))
 
-    with pytest.raises(PartitionCountError, match=f"offset log says {partitions} part") as refused:
+    with pytest.raises(PartitionCountError, match=f"should have {partitions} part") as refused:
         read_cut(checkpoint)
 
     assert refused.value.details == {
