@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     "--until",
     required=True,
     metavar="END",
-    help="Process all events up to this point: latest, an RFC 3339 time, offsets (JSON or a JSON "
-    "file), or version:N of a Delta table that the query reads.",
+    help="Process all events up to this point: latest (where the sources end now), an RFC 3339 "
+    "time, offsets (JSON or a JSON file), or version:N of a Delta table that the query reads.",
 )
 @click.option(
     "--batch-records",

@@ -56,8 +56,8 @@ def _metrics(
     "--until",
     default="latest",
     metavar="END",
-    help="Run all queries to this point: latest, an RFC 3339 time, a JSON file of offsets, "
-    "or the name of a savepoint.",
+    help="Run all queries to this point: latest (where the sources end now), an RFC 3339 "
+    "time, a JSON file of offsets, or the name of a savepoint.",
 )
 @click.option(
     "--key",

@@ -61,7 +61,7 @@ def command(
 
     NAME itself is not changed. The new savepoint has the same offsets, watermark and output
     versions, and has its state only in the canonical form. To use it, restore it or
-    roll back to it by its id or tag: latest, @TIME and `run --recover` skip it.
+    roll back to it by its id or tag. It is skipped by latest, @TIME and `run --recover`.
 
     Columns are named as in `savepoints state`: key.x and value.y, or just x where that is
     unambiguous. Only fields of the value can be set. Every --set expression reads the row as it was

@@ -83,9 +83,9 @@ def carry_out(plan: AppendingPlan, store: Store, *, progress: Progress) -> Appen
 def refuse_undo(plan: AppendingPlan) -> NoReturn:
     """Refuse to take back what the topic may have already, and say how to finish it."""
     raise UsageError(
-        f"some of the events may already be in topic {plan.topic}, from which nothing can be "
-        "removed",
-        hint=f"finish the merge: savepoints operations resume {plan.operation_id}",
+        f"this merge cannot be undone: some of its events may already be in topic {plan.topic}, "
+        "from which nothing can be removed",
+        hint=f"finish it instead: savepoints operations resume {plan.operation_id}",
         operation=plan.operation_id,
     )
 

@@ -117,8 +117,8 @@ def undo(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent) -
         for one in plan.members:
             if store.generations.all(one.query):
                 raise UsageError(
-                    f"the fork {one.query} has already begun, so the operation can no longer "
-                    "be undone",
+                    f"the forked query {one.query} already exists, so the operation can no "
+                    "longer be undone",
                     hint=f"finish it: savepoints operations resume {plan.operation_id}",
                     operation=plan.operation_id,
                 )

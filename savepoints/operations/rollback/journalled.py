@@ -68,10 +68,10 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
 def begun_otherwise(plan: JournalledPlan, how: str) -> UsageError:
     """Return the refusal of an interrupted operation that is not what was asked for now."""
     return UsageError(
-        f"the {plan.verb} {plan.operation_id} was interrupted; it was started {how} and can be "
-        "finished only with the same options",
-        hint=f"finish it: savepoints operations resume {plan.operation_id}; or undo it: "
-        f"savepoints operations undo {plan.operation_id}",
+        f"the {plan.verb} {plan.operation_id} was interrupted; it was started {how}, and has to "
+        "be finished or undone first",
+        hint="finish it with the options that it was started with: savepoints operations resume "
+        f"{plan.operation_id}; or undo it: savepoints operations undo {plan.operation_id}",
         operation=plan.operation_id,
     )
 

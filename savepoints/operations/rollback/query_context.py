@@ -106,7 +106,7 @@ def beside(current: Generation, number: int) -> Location:
         raise UsageError(
             f"the checkpoint of {current.query} is the whole bucket {current.checkpoint}, so the "
             "new checkpoint cannot be created next to it",
-            hint="name a new directory: --to s3://bucket/path",
+            hint="name a directory outside that bucket: --to s3://other-bucket/path",
             query=current.query,
         )
     if name == str(current.generation):

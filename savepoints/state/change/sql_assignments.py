@@ -171,7 +171,7 @@ def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
         # Spark's casts of text round decimals, cut times off and guess the zone, ANSI or not.
         raise UsageError(
             f"--set {name}: {expression} is text, but the field is of type {wanted.simpleString()}",
-            hint="write a value of that type: 12.34, or date '2026-11-20', or "
+            hint="write a value of that type, for example 12.34, date '2026-11-20' or "
             "timestamp '2026-11-20 10:00:00Z'",
         )
     cast = column.cast(wanted)

@@ -58,8 +58,9 @@ def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
     """Check that Spark's raw reader returns the columns this module was written for."""
     if set(columns) != read.COLUMNS:
         raise PrivateApiError(
-            f"Spark {spark.version} is not supported here: its state reader returns the "
-            f"columns {sorted(columns)} instead of {sorted(read.COLUMNS)}",
+            f"cannot write the state of RocksDB with Spark {spark.version}: its state reader "
+            f"returns the columns {', '.join(sorted(columns))} instead of "
+            f"{', '.join(sorted(read.COLUMNS))}",
             hint=RESTORE_NATIVE,
             spark_version=spark.version,
         )
