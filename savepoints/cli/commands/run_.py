@@ -34,7 +34,8 @@ FOR_EVER = "36500d"
     "--until",
     metavar="END",
     help="Stop exactly at this point: latest (where the sources end now), an RFC 3339 "
-    "time, a JSON file of offsets, version:N of the Delta table that the query reads, or the name of a savepoint.",
+    "time, a JSON file of offsets, version:N of the Delta table that the query reads, or the "
+    "name of a savepoint.",
 )
 @click.option(
     "--max-duration",
