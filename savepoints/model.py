@@ -371,6 +371,10 @@ class Savepoint(Result):
         return notebook.table(f"savepoint {self.id}", rows, notes=notes)
 
 
+# How `Generation.ended_why` begins when another generation took over.
+SUPERSEDED = "superseded by generation"
+
+
 @dataclass(frozen=True)
 class Generation(Result):
     """A generation of a query: one checkpoint directory.
@@ -384,7 +388,8 @@ class Generation(Result):
         begun_by: The verb that began it.
         begun_from: The savepoint it began from, None for a fresh start.
         ended_at: When the next one took over or the query ended, None for the current one.
-        ended_why: The verb that ended it, or the reason given to `end`; None for the current one.
+        ended_why: Which generation superseded it and by which verb, or the reason given to `end`;
+            None for the current one.
         restore_seconds: How long writing its checkpoint took, None for a fresh start.
         restored_bytes: Bytes of that checkpoint.
     """
@@ -404,6 +409,11 @@ class Generation(Result):
     def went_on_after(self, savepoint: Savepoint) -> bool:
         """Return True if it began after a savepoint was taken, and not with nothing."""
         return self.begun_from is not None and self.begun_at > savepoint.created_at
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether another generation of the query took over, rather than that the query ended."""
+        return self.ended_why is not None and self.ended_why.startswith(SUPERSEDED)
 
     @property
     def is_promoted(self) -> bool:

@@ -49,7 +49,7 @@ def resolve(
     if until.endswith(".json") or until.lstrip().startswith("{"):
         raise UsageError(
             f"an offsets file works only for Kafka topics, but {query} reads {_listed(tables)}",
-            hint="use --until latest, --until version:N, a time, or a savepoint",
+            hint="use --until with latest, version:N, a time, or a savepoint",
         )
     savepoint = store.catalog.find(until, query=query)
     return _of_positions(savepoint.cut.offsets, savepoint.id, tables)

@@ -109,9 +109,11 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
     has_more = lives and not _is_saved(newest, current, sources)
     last = _last_savepoint(facts, newest, usual_interval(whole), may_be_overdue=has_more)
     until = _restorable(facts, sources, newest)
-    if not lives and until.level == "bad":
-        # Nobody has to act on it: the query is over.
-        until = replace(until, level="plain")
+    if not lives:
+        # Nobody has to act on these: the query is over.
+        last, until = (
+            replace(one, level="plain") if one.level == "bad" else one for one in (last, until)
+        )
     verified = _verified(facts, query)
     drilled = _drilled(facts, query)
     if current is None:
@@ -128,7 +130,11 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
         status,
         _program(sources, current, newest),
         (last, until, _lag(facts, sources), verified, drilled, _state(newest)),
-        tuple(_problems(mine, query, newest, last, until, verified)),
+        (
+            *_unfinished(mine),
+            *(_of_life(mine, query, newest, last, until) if lives else ()),
+            *_of_savepoints(mine, query, verified),
+        ),
     )
 
 
@@ -259,21 +265,19 @@ def _state(newest: Savepoint | None) -> Answer:
     return Answer("State", count_text(sum(rows), "row"), f"{bytes_text(sum(sizes))} in {operators}")
 
 
-def _problems(
-    facts: StoreFacts,
-    query: str,
-    newest: Savepoint | None,
-    last: Answer,
-    until: Answer,
-    verified: Answer,
-) -> Iterator[Problem]:
-    name = quote(query)
+def _unfinished(facts: StoreFacts) -> Iterator[Problem]:
     yield from (_of_operation(one) for one in facts.operations if one.state == "unfinished")
-    ended = bool(facts.generations) and all(one.status == "ended" for one in facts.generations)
+
+
+def _of_life(
+    facts: StoreFacts, query: str, newest: Savepoint | None, last: Answer, until: Answer
+) -> Iterator[Problem]:
+    """Find what keeps a query that has not ended from being safe, or from running."""
+    name = quote(query)
     if last.level == "bad" and newest is not None:
         text = f"The last savepoint is overdue: it was taken {last.value} ({last.note})."
         yield Problem(text, f"savepoints create {name}")
-    elif newest is None and not ended:
+    elif newest is None:
         yield Problem("There is no complete savepoint.", f"savepoints create {name}")
     if until.level == "bad":
         what = (
@@ -291,6 +295,9 @@ def _problems(
         origins = (one.begun_from for one in facts.generations if one.status == "current")
         saved = newest.id if newest else next(origins, None)
         yield Problem(what, _after_failure(ran, saved))
+
+
+def _of_savepoints(facts: StoreFacts, query: str, verified: Answer) -> Iterator[Problem]:
     broken = [one for one in facts.savepoints if one.state == "broken"]
     if broken:
         reason = f": {broken[0].state_reason}" if broken[0].state_reason else ""
@@ -301,7 +308,8 @@ def _problems(
         )
     elif verified.level == "bad":
         yield Problem(
-            f"The last verify failed: {verified.note}.", f"savepoints verify --all --query {name}"
+            f"The last verify failed: {verified.note}.",
+            f"savepoints verify --all --query {quote(query)}",
         )
 
 

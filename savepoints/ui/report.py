@@ -7,6 +7,7 @@ nothing. What is drawn is how far a query is from the baseline.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -182,7 +183,20 @@ def _values(
     for name in dict.fromkeys([*(before or {}), *(after or {})]):
         one, other = _value(before, name), _value(after, name)
         if one != other:
-            yield name, one, other
+            by = _difference((before or {}).get(name), (after or {}).get(name))
+            yield name, one, f"{other}{by}" if by else other
+
+
+def _difference(before: object, after: object) -> str:
+    """Say by how much a number differs; nothing for other values."""
+    if isinstance(before, bool) or isinstance(after, bool):
+        return ""
+    if isinstance(before, int) and isinstance(after, int):
+        return f" ({after - before:+,})"
+    if isinstance(before, int | float) and isinstance(after, int | float):
+        by = after - before
+        return f" ({by:+,.6g})" if math.isfinite(by) else ""
+    return ""
 
 
 def _value(row: Mapping[str, Any] | None, name: str) -> str | None:

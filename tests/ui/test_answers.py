@@ -133,6 +133,16 @@ def test_trap_a_query_that_has_ended_is_to_be_saved_again_because_kafka_forgets(
     assert answer(ended, "Restorable until")[::2] == ("not restorable", "plain")
 
 
+def test_trap_a_fork_that_ended_unsaved_after_a_failed_run_is_red_for_ever() -> None:
+    """Its command is refused, because it has ended: nothing could clear the line."""
+    failed = event("run", 71, "failed", query="orders", message="no such field")
+    facts = store(events=(failed,))
+    ended = dataclasses.replace(facts, generations=(generation("orders", 1, 0, ended=71.5),))
+
+    assert only(ended).problems == ()
+    assert answer(ended, "Last savepoint")[::2] == ("none", "plain")
+
+
 def test_what_nobody_asked_is_not_checked_and_no_problem() -> None:
     assert answer(store(1), "Restorable until")[::2] == ("not checked", "unknown")
     assert answer(store(1), "Lag")[::2] == ("unknown", "unknown")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from datetime import datetime, timezone
@@ -86,6 +87,18 @@ def test_trap_a_row_that_lacks_only_a_column_was_shown_without_any_value() -> No
     (line,) = report.lines([changed])
 
     assert line.values == (("max", "no such column", "null"),)
+
+
+def test_numbers_that_changed_have_their_difference() -> None:
+    """In a test of two versions, by how much is the question."""
+    before = {"cents": 5000, "mean": 12.5, "name": "a", "open": True, "rate": math.nan}
+    after = {"cents": 5450, "mean": 12.25, "name": "b", "open": False, "rate": 1.0}
+
+    (line,) = report.lines([RowDifference("changed", {"k": "d12"}, 1, before, after)])
+
+    assert [values[2] for values in line.values] == [
+        "5450 (+450)", "12.25 (-0.25)", "b", "false", "1.0",
+    ]  # fmt: skip
 
 
 def test_a_sample_says_how_many_rows_it_leaves_out(page: HtmlPage) -> None:

@@ -130,14 +130,14 @@ def command(
 ) -> None:
     """Restart QUERY at chosen Kafka offsets.
 
-    The options are those of kafka-consumer-groups, but the state is reset too, and so are the
-    outputs with --outputs truncate or rewind. Offsets out of range are refused instead of clamped,
-    and a reset is never partial. A safety savepoint is taken first; `savepoints undo QUERY` undoes
-    the reset.
+    The options are those of kafka-consumer-groups, but the state is reset too, unless you pass
+    --state keep, and so are the outputs with --outputs truncate or rewind. Offsets out of range are
+    refused instead of clamped, and a reset is all or nothing. A safety savepoint is taken first;
+    `savepoints undo QUERY` undoes the reset.
 
     --export and --from-file use the CSV format of kafka-consumer-groups. Records that Kafka no
     longer has are read from the archives of the query ([queries.NAME.archives] in the settings).
-    Late events that were merged into the query are read again.
+    Late events that were merged into the query are read again, so they are not lost.
 
     \b
     Examples:

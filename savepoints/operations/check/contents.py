@@ -170,7 +170,9 @@ def _generations(store: Store) -> list[Seen]:
             what = f"generation {lost[0]} of {query} is missing"
             seen.append(Seen("generations", "broken", what, _LOST_ROWS))
         current = [one for one in mine if one.status == "current"]
-        if len(current) != 1:
+        # What superseded the newest that is known must be there; after `end` there is nothing.
+        has_ended = not current and not mine[0].is_superseded
+        if len(current) != 1 and not has_ended:
             what = f"{query} has {len(current)} current generations instead of one"
             seen.append(Seen("generations", "broken", what, _LOST_ROWS))
         seen += [one for one in map(_checkpoint, current) if one is not None]

@@ -21,11 +21,13 @@ class Bound:
     Attributes:
         settings: As a table `[queries.NAME]` would say it.
         copied: Outputs of the savepoint that get a table of their own.
+        has_other_program: It runs another program than the savepoint was taken from.
     """
 
     settings: QuerySettings
     copied: tuple[OutputVersion, ...]
     notes: tuple[str, ...]
+    has_other_program: bool
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,14 @@ def bind_fork(
             query=name,
         )
     copied = tuple(one for one in saved.outputs if one.name in tables)
-    return Bound(bound, copied, tuple(_notes(saved, program, origin, tables, pinned)))
+    known = origin.app if origin else saved.application
+    notes = _notes(saved, program, origin, tables, pinned)
+    if known != program.reference:
+        notes.append(
+            f"the fork runs {program.reference}, but the savepoint was taken from "
+            f"{known or 'an unknown program'}"
+        )
+    return Bound(bound, copied, tuple(notes), known != program.reference)
 
 
 def _program(
@@ -193,14 +202,6 @@ def _notes(
         for one, uri in tables.items()
         if one not in pinned
     ]
-    known = origin.app if origin else saved.application
-    if known != program.reference:
-        notes.append(
-            f"the fork runs {program.reference}, but the savepoint was taken from "
-            f"{known or 'an unknown program'}; whether it fits the state is checked before the "
-            f"first batch, or now: savepoints upgrade check --app {program.reference} --from "
-            f"{saved.id}"
-        )
     notes += [
         f"other writers also write to {pinned[one].uri}: their rows up to version "
         f"{pinned[one].version} are copied to the fork's table as well"

@@ -204,6 +204,11 @@ def plan_one(
     complete = bindings.complete(store)
     again = reread_topics.notes(store, saved)
     notes = _source_notes(saved, bound, complete) if options.check_source else []
+    if bound.has_other_program and options.migration is None:
+        notes.append(
+            "whether its program fits the state is checked before the first batch, or now: "
+            f"savepoints upgrade check --app {bound.settings.app} --from {saved.id}"
+        )
     if not options.even_broken:
         restore_checks.refuse_broken(saved)
     query_id = str(uuid.uuid4())

@@ -32,7 +32,9 @@ _GIVEN_UP_BY_FUNCTION = (
 _UNPROVED = (
     "nothing proves that the query can be replayed exactly: this policy has no control entities"
 )
-_CORRECTED = "archive the late events, record them in the ledger, and resume the query"
+_CORRECTED = (
+    "archive the late events, record them in the ledger, and resume the query if it was paused"
+)
 
 
 def complete(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
@@ -77,10 +79,12 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
         steps=(
             Step(
                 "replayed",
-                f"replay all {count_text(events, 'event')} of all entities while {plan.query} "
-                "keeps running",
+                f"replay all {count_text(events, 'event')} of all entities; if {plan.query} is "
+                "running, it continues meanwhile",
             ),
-            Step("paused", f"pause {plan.query}, and replay what has arrived since"),
+            Step(
+                "paused", f"pause {plan.query} if it is running, and replay what has arrived since"
+            ),
             Step("checkpoint_written", "take a savepoint of the live query, and replace all state"),
             *(
                 Step("outputs_corrected", f"replace the rows of {plan.query} in {uri}")
@@ -103,7 +107,7 @@ def _function(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePl
                 "replayed",
                 f"run the application on the {count_text(plan.rows, 'late event')} alone",
             ),
-            Step("paused", f"pause {plan.query}"),
+            Step("paused", f"pause {plan.query} if it is running"),
             Step(
                 "checkpoint_written",
                 "take a savepoint of the live query, and combine the states of "
@@ -158,10 +162,12 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
                 f"merge {count_text(plan.rows, 'new event')} of "
                 f"{count_text(plan.entities, 'entity')}{seen}: replay these entities ({begins}) "
                 f"and {count_text(controls, 'control entity')}, {count_text(events, 'event')} in "
-                f"all, {how}; {plan.query} keeps running",
+                f"all, {how}; if {plan.query} is running, it continues meanwhile",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),
-            Step("paused", f"pause {plan.query}, and replay what has arrived since"),
+            Step(
+                "paused", f"pause {plan.query} if it is running, and replay what has arrived since"
+            ),
             Step(
                 "checkpoint_written",
                 ("take a savepoint of the live query, and replace the state of these entities"),

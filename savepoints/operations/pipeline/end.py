@@ -128,13 +128,15 @@ def _notes(store: Store, query: str, current: Generation, left: tuple[str, ...])
         notes.append(f"its tables get no more rows, and are read by {', '.join(reading)}")
     if current.begun_from:
         notes.append(
-            f"the savepoint {current.begun_from}, from which it began, may expire from now on"
+            f"it no longer keeps the savepoint {current.begun_from}, from which it began, from "
+            "expiring"
         )
     notes.append(
         f"nothing is deleted; delete what you no longer need by other means: {', '.join(left)}"
     )
-    notes.append(
-        "retention goes on and keeps its newest savepoint; to continue from it as a new query: "
-        f"savepoints fork latest NEW --query {quote(query)}"
-    )
+    if any(one.query == query and one.state == "complete" for one in store.catalog.all()):
+        notes.append(
+            "retention goes on and keeps its newest savepoint; to continue from it as a new query: "
+            f"savepoints fork latest NEW --query {quote(query)}"
+        )
     return notes

@@ -22,8 +22,8 @@ def running(store: Store, queries: Sequence[str]) -> tuple[str, ...]:
     others = {one: holder for one, holder in held.items() if holder.verb != lease.RUN}
     if len(others) > 1 and all(holder.runs for holder in others.values()):
         raise QueryRunningError(
-            f"these queries are running in their own drivers: {' and '.join(others)} "
-            f"({', '.join(holder.who for holder in others.values())})",
+            "these queries are running in their own drivers: "
+            + ", ".join(f"{query} ({holder.who})" for query, holder in others.items()),
             hint="stop each of them in its driver with attached.stop(), which finishes the "
             "batch and takes a savepoint",
             query=next(iter(others)),

@@ -48,10 +48,11 @@ def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:
     )
     if followers:
         raise IncompatibleError(
-            f"{', '.join(followers)} already applied the correction of the {last.verb} "
-            f"{last.id} and would keep it if this {last.verb} were undone",
-            hint="remove the merged events from all these queries instead, with a batch whose "
-            f"op column says remove: savepoints merge {last.query} --batch URI --downstream merge",
+            f"{', '.join(followers)}: the corrections that follow from {last.verb} {last.id} "
+            f"have already been applied, and would stay if this {last.verb} were undone",
+            hint=f"instead, remove the merged events from {last.query} and from what reads it, "
+            f"with a batch whose op column says remove: savepoints merge {last.query} --batch URI "
+            "--downstream merge",
             query=last.query,
             operation=last.id,
         )

@@ -107,7 +107,7 @@ class _Subject:
         where = f"continues at {Uri.parse(now.checkpoint).for_spark}" if now else "has ended"
         raise NotAlignedError(
             f"{self.checkpoint} is no longer the checkpoint of {self.name}: its generation "
-            f"{mine.generation} has ended ({mine.ended_why}), and the query {where}",
+            f"{mine.generation} has ended ({mine.ended_why}); the query {where}",
             hint="set checkpointLocation to the checkpoint where the query continues, then start it"
             if now
             else f"show its history: savepoints lineage --query {self.name}",

@@ -53,8 +53,9 @@ def version_of_batch(name: str, sink: Location, batch_id: int) -> OutputVersion:
     newest = max((batch_of(one) for one in entries), default=-1)
     if newest < batch_id:
         raise NotAlignedError(
-            f"batch {batch_id} was not written to {sink}, whose log ends at batch {newest}",
-            hint="correct the URI of the output",
+            f"the log of {sink} ends at batch {newest}, but the query has committed batch "
+            f"{batch_id}, so the query does not write to this directory",
+            hint="correct the URI of the output in the settings or options",
             uri=str(sink),
             batch_id=batch_id,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from savepoints.errors import QueryNotFoundError, StalePlanError, UsageError
 from savepoints.io import Location
-from savepoints.model import Generation
+from savepoints.model import SUPERSEDED, Generation
 from savepoints.moments import utc_now
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
@@ -128,7 +128,9 @@ class Generations:
             if any(one.generation == number for one in before):
                 return []
             ended = [
-                dataclasses.replace(one, status="ended", ended_at=now, ended_why=by)
+                dataclasses.replace(
+                    one, status="ended", ended_at=now, ended_why=f"{SUPERSEDED} {number} ({by})"
+                )
                 for one in before
                 if one.status == "current"
             ]

@@ -218,6 +218,17 @@ def test_generations_that_were_lost_are_found(local_store: Store, on_local: Loca
     assert broken == ["totals has 0 current generations instead of one"]
 
 
+def test_trap_the_end_of_a_query_is_not_taken_for_a_lost_generation(
+    local_store: Store, on_local: Location
+) -> None:
+    """Whoever restored a backup, as the check said, lost what was in order."""
+    saved(on_local, local_store)
+
+    local_store.query("totals").end(why="nobody needs it").execute()
+
+    assert wrong(local_store) == []
+
+
 def test_operations_and_leases(local_store: Store, on_local: Location) -> None:
     saved(on_local, local_store)
     operation = new_id("op", utc_now())

@@ -49,6 +49,20 @@ def test_trap_a_fork_that_nobody_needs_keeps_the_savepoint_that_it_began_from(
     assert after[mine.id].kept, "its own newest one stays"
 
 
+def test_only_what_has_a_savepoint_can_be_continued_from_it(
+    on_local: Location, local_store: Store
+) -> None:
+    """A fork that was never run has none: the plan must not name a command that is refused."""
+    forked(local_store, on_local)
+    other = unpack("session", on_local / "untried")
+    local_store.generations.begin("untried", 1, other, by="fork")
+
+    saved, unsaved = (str(end.plan(local_store, query)) for query in ("variant", "untried"))
+
+    assert "savepoints fork latest NEW --query variant" in saved
+    assert "savepoints fork latest NEW" not in unsaved
+
+
 def test_whoever_needs_a_query_that_has_ended_is_told_why(
     on_local: Location, local_store: Store
 ) -> None:

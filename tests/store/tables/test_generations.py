@@ -25,7 +25,11 @@ def test_a_new_generation_ends_the_one_before(store: Store) -> None:
     assert generations.current("orders") == second
     assert (second.status, second.begun_from, second.begun_by) == ("current", "sp-1", "rollback")
     ended = generations.all("orders")[1]
-    assert (ended.generation, ended.status, ended.ended_why) == (1, "ended", "rollback")
+    assert (ended.generation, ended.status, ended.ended_why) == (
+        1,
+        "ended",
+        "superseded by generation 2 (rollback)",
+    )
     assert (ended.ended_at, ended.begun_at) == (second.begun_at, first.begun_at)
     assert generations.current("clicks").status == "current"
 
