@@ -68,7 +68,9 @@ def _up(directory: Path | None, buckets: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m savepoints.local", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="start a broker and an S3 server, and run until Ctrl-C")
+    up = commands.add_parser(
+        "up", help="start a broker and an S3 server on free ports, and run until Ctrl-C"
+    )
     up.add_argument("--directory", type=Path, help="where logs and data are stored")
     up.add_argument(
         "--bucket",

@@ -250,7 +250,7 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
         ("safety savepoint", done.safety_id or "none"),
         pause_pair(done.pause_seconds),
         ("took", f"{done.seconds:.1f} s"),
-        undo_pair(done.query, "merge", runs=done.pause_seconds is not None),
+        undo_pair(done.query, runs=done.pause_seconds is not None),
     ]
 
 

@@ -99,6 +99,6 @@ def _pairs(done: Promoted) -> list[tuple[str, object]]:
         ("safety savepoint", done.safety_id or "none"),
         pause_pair(done.pause_seconds),
         ("took", f"{done.seconds:.1f} s"),
-        undo_pair(done.query, "promote", runs=done.resumed),
+        undo_pair(done.query, runs=done.resumed),
         ("next", f"{done.query} keeps running" if done.resumed else f"savepoints run {done.query}"),
     ]

@@ -28,7 +28,8 @@ FOR_EVER = "36500d"
 @click.option(
     "--every",
     metavar="WHEN",
-    help="How often to take a savepoint: an interval (90s, 10m, PT1H) or a cron expression in UTC.",
+    help="How often to take a savepoint: an interval (90s, 10m, PT1H) or a cron expression in UTC. "
+    "None is taken while no new batch is committed.",
 )
 @click.option(
     "--until",

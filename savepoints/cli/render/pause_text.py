@@ -14,7 +14,7 @@ def pause_pair(seconds: float | None) -> tuple[str, str]:
     return ("paused for", duration_text(timedelta(seconds=round(seconds))))
 
 
-def undo_pair(query: str, verb: str, *, runs: bool) -> tuple[str, str]:
+def undo_pair(query: str, *, runs: bool) -> tuple[str, str]:
     """Return a line of a result: how to undo it, which a query that runs is paused for."""
-    paused = f"savepoints pause {query} --wait 5m, then " if runs else ""
-    return ("undo", f"{paused}savepoints {verb} {query} --undo")
+    paused = f"savepoints pause {query} --wait, then " if runs else ""
+    return ("undo", f"{paused}savepoints undo {query}")
