@@ -214,6 +214,7 @@ class Runner:
                 running.look(query)
                 if time.monotonic() > collected + COLLECT_SECONDS:
                     self._collect(query)
+                    running.tell_committed(self._committed)
                     collected = time.monotonic()
                 if self.stopping and not query.status["isTriggerActive"]:
                     query.stop()

@@ -1,17 +1,24 @@
-"""Telling of a batch that takes long, again and again: the first one may take minutes."""
+"""Telling what a run without an end does: a batch that takes long, and those that were committed.
+
+The first batch may take minutes, and of a query that keeps up nothing would be seen otherwise.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from savepoints.plan import Progress
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 # How long a batch may run before a person is told that it does, each time.
 LONG_SECONDS = 10.0
+# How often a person is told of committed batches: each one of a busy query would be too much.
+COMMITTED_SECONDS = 60.0
 
 
 class RunningBatch:
@@ -22,6 +29,8 @@ class RunningBatch:
         self._progress = progress
         self._begun = self._told = time.monotonic()
         self._last: str | None = None
+        self._committed = 0
+        self._told_committed: float | None = None
 
     def look(self, query: StreamingQuery) -> None:
         """Tell how long it has been running, if it is time to."""
@@ -39,3 +48,20 @@ class RunningBatch:
             self._last, self._begun = last, now
             return
         self._progress(f"the current batch has been running for {now - self._begun:.0f} s")
+
+    def tell_committed(self, batches: Sequence[tuple[int, int]]) -> None:
+        """Tell which batches were committed since it was told last, if it is time to.
+
+        Args:
+            batches: Number and records of all that the run has committed.
+        """
+        now, new = time.monotonic(), batches[self._committed :]
+        records = sum(count for _, count in new)
+        told = self._told_committed
+        if not records or (told is not None and now < told + COMMITTED_SECONDS):
+            return
+        self._committed, self._told_committed = len(batches), now
+        self._progress(
+            f"batch {new[-1][0]} committed: {count_text(records, 'record')} in "
+            f"{count_text(len(new), 'batch')}"
+        )

@@ -14,9 +14,28 @@ from tests.spark_session import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.nightly, pytest.mark.spark]
+
+def test_committed_batches_are_told_at_once_and_then_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    told = running_batch.RunningBatch(said.append)
+    batches: list[tuple[int, int]] = []
+    for committed in ((7, 0), (8, 1200), (9, 1), (10, 30)):
+        batches.append(committed)
+        told.tell_committed(batches)
+    monkeypatch.setattr(running_batch, "COMMITTED_SECONDS", 0.0)
+    told.tell_committed(batches)
+    told.tell_committed(batches)
+
+    assert said == [
+        "batch 8 committed: 1,200 records in 2 batches",
+        "batch 10 committed: 31 records in 2 batches",
+    ]
 
 
+@pytest.mark.nightly
+@pytest.mark.spark
 def test_trap_a_query_without_input_seems_to_run_a_batch(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
