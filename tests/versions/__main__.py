@@ -33,6 +33,8 @@ STORIES = [
     "tests/e2e/test_fork.py",
     "tests/e2e/test_compare.py",
 ]
+# Where a merge can read the state: that of Spark's default store has metadata since 4.0.
+MERGES = ["tests/fidelity/test_merge_oracle.py::test_other_state_stores[window-hdfs]"]
 # The one that everything else is tested with: in this environment.
 OWN = "4.2"
 
@@ -50,7 +52,8 @@ def main() -> int:
         results = ROOT / "build" / "tests" / f"versions-{version}.xml"
         python = _python(version)
         subprocess.run([python, "-m", "tests.versions.moves", "make"], cwd=ROOT, check=True)
-        for name, tests in {"versions": ["tests/versions"], "stories": STORIES}.items():
+        stories = [*STORIES, *([] if version == "3.5" else MERGES)]
+        for name, tests in {"versions": ["tests/versions"], "stories": stories}.items():
             results = ROOT / "build" / "tests" / f"{name}-{version}.xml"
             command = [python, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
             command += ["--junitxml", str(results), *tests]

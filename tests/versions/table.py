@@ -88,6 +88,7 @@ _VERBS = {
         "exact",
     ),
     "`merge` into state of RocksDB": (*["refused, before anything is touched"] * 3, "exact"),
+    "`merge` into state of Spark's default store": ("not tested", "exact", "exact", "exact"),
     "everything else": (*["not tested"] * 3, "exact"),
 }
 
