@@ -251,8 +251,8 @@ def test_trap_a_query_that_waits_fills_the_events_with_skips(
 
     lines = [line for line in text.out.splitlines() if "skipped" in line]
     assert [line.partition("me ")[2].strip() for line in lines] == [
-        "batch 1 is already saved (5 times)",
-        "batch 0 is already saved (20 times)",
+        "5 times: batch 1 is already saved",
+        "20 times: batch 0 is already saved",
     ]
     assert len(json.document["events"]) == 25
 

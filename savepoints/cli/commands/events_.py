@@ -66,7 +66,7 @@ def command(
                 one.result,
                 f"{one.seconds:.1f}s",
                 one.who,
-                f"{one.message} ({times} times)" if times > 1 else one.message,
+                f"{times} times: {one.message}" if times > 1 else one.message,
             )
             for one, times in _together(matching)[:limit]
         ),

@@ -28,6 +28,7 @@ from savepoints.operations.rollback import (
     generation_change,
     journalled,
     next_outputs,
+    read_again,
     run_to_point,
     safety_savepoint,
     topic_notes,
@@ -46,7 +47,7 @@ from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
-from savepoints.texts import count_text, moment_text
+from savepoints.texts import count_text, moment_text, span_text
 
 VERB = "rollback"
 
@@ -183,7 +184,8 @@ def plan(
     found = rollback_target.resolve(context, wanted)
     made = _plan(context, found, asked)
     told = topic_notes.notes(store, name, found.savepoint_id if found.is_saved else None)
-    return replace(made, warnings=(*made.warnings, *_passed_over(store, wanted, found), *told))
+    by_time = [*_by_time(wanted, found), *_passed_over(store, wanted, found)]
+    return replace(made, warnings=(*made.warnings, *by_time, *told))
 
 
 def plan_one(
@@ -244,6 +246,11 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         warnings=(
             *notes,
             *_warnings(context.current.checkpoint, present),
+            *(
+                read_again.note(context.current.checkpoint, present.batch_id, found.offsets)
+                if found.ends is None and asked.sources is None
+                else []
+            ),
             *_program(context.bound, bound),
             *told,
         ),
@@ -405,6 +412,14 @@ def _program(now: QuerySettings | None, then: QuerySettings | None) -> list[str]
     if now is None or then is None or now.app == then.app:
         return []
     return [f"the query continues with the program {then.app}, not {now.app}"]
+
+
+def _by_time(wanted: Point, found: ResolvedTarget) -> list[str]:
+    """Say how far a savepoint is from the time that it was chosen by."""
+    if not (isinstance(wanted, Named) and wanted.name.startswith("@")):
+        return []
+    before = span_text(parse_rfc3339(wanted.name[1:]) - found.committed_at)
+    return [f"{found.savepoint_id} was committed {before} before {wanted.name[1:]}"]
 
 
 def _passed_over(store: Store, wanted: Point, found: ResolvedTarget) -> list[str]:

@@ -36,8 +36,9 @@ def application_of(
         raise UsageError(
             f"the point lies between two savepoints, so {query} has to run to reach it, but "
             f"{query} is not in the settings",
-            hint=f"add a section [queries.{query}] with app, checkpoints and outputs to the "
-            f"settings, or choose a savepoint: savepoints list --query {query}",
+            hint="use --at without --exact for the newest savepoint before that time, or choose "
+            f"one: savepoints list --query {query}; a query with an App also needs a section "
+            f"[queries.{query}] with app, checkpoints and outputs in the settings",
             query=query,
         )
     if not rewind_outputs:

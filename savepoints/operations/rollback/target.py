@@ -260,9 +260,9 @@ def _committed_by(context: QueryContext, moment: datetime) -> int:
         f"generation {generation.generation} of {generation.query} retains no batch committed at "
         f"or before {rfc3339(moment)}"
         + (f"; the oldest retained batch is {own[0]}" if own else ""),
-        hint="use the arrival times of records (--at-by arrival), the newest savepoint before "
-        "that time (--at without --exact), or an older generation: savepoints lineage --query "
-        f"{generation.query}",
+        hint="use the newest savepoint before that time (--at without --exact), the arrival times "
+        "of records (--at-by arrival, which needs an App), or an older generation: savepoints "
+        f"lineage --query {generation.query}",
         query=generation.query,
     )
 

@@ -222,7 +222,8 @@ def resolve(
         others = [one for one in usable if one.edit is None and one not in alive]
         if name.startswith("@") and alive:
             oldest = min(alive, key=lambda one: one.cut.committed_at)
-            raise _none_by(name, query, oldest, len(others))
+            by_then = [one for one in others if one.cut.committed_at <= _past(name[1:])]
+            raise _none_by(name, query, oldest, len(by_then))
         raise _not_found(name, query, len(alive), len(others))
     tagged = [one for one in mine if name in one.tags]
     exact = [one for one in mine if one.id == name]

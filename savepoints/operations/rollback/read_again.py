@@ -1,0 +1,38 @@
+"""What a query that goes back has read since, and reads again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from savepoints.checkpoint.logs import offset_log
+from savepoints.io import Location
+from savepoints.model import kafka_offsets
+from savepoints.sources.kafka.offsets import count
+from savepoints.texts import count_text
+
+
+def note(checkpoint: str, newest: int | None, offsets: Sequence[str | None]) -> list[str]:
+    """Say how many records lie between a target and the newest batch.
+
+    Args:
+        checkpoint: Of the generation that is left.
+        newest: Its newest committed batch, None when it has none.
+        offsets: Where each source of the target continues, as Spark's JSON.
+
+    Returns:
+        Nothing where that is not known: without Kafka, or when partitions were added since.
+    """
+    if newest is None:
+        return []
+    name = f"offsets/{newest}"
+    try:
+        now = offset_log.parse(Location.of(checkpoint).get(name), name).sources
+        records = sum(
+            count(kafka_offsets(begin) or {}, kafka_offsets(end) or {})
+            for begin, end in zip(offsets, now, strict=True)
+        )
+    except (FileNotFoundError, ValueError):
+        return []
+    return (
+        [f"{count_text(records, 'record')} read since then will be read again"] if records else []
+    )
