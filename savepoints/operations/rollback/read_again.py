@@ -20,17 +20,19 @@ def note(checkpoint: str, newest: int | None, offsets: Sequence[str | None]) -> 
         offsets: Where each source of the target continues, as Spark's JSON.
 
     Returns:
-        Nothing where that is not known: without Kafka, or when partitions were added since.
+        Nothing where that is not known: of other sources than Kafka's, or when partitions were
+        added since.
     """
     if newest is None:
         return []
     name = f"offsets/{newest}"
     try:
         now = offset_log.parse(Location.of(checkpoint).get(name), name).sources
-        records = sum(
-            count(kafka_offsets(begin) or {}, kafka_offsets(end) or {})
-            for begin, end in zip(offsets, now, strict=True)
-        )
+        begins, ends = ([kafka_offsets(one) for one in side] for side in (offsets, now))
+        if None in begins or None in ends:
+            return []
+        pairs = zip(begins, ends, strict=True)
+        records = sum(count(begin or {}, end or {}) for begin, end in pairs)
     except (FileNotFoundError, ValueError):
         return []
     return (

@@ -64,6 +64,21 @@ def test_times_mean_what_lived_then_and_lives_now() -> None:
     assert resolve(known, after_the_bug) == SAFETY, "without generations nothing is rolled back"
 
 
+def test_what_was_rolled_back_later_is_not_said_to_be_before_a_time() -> None:
+    """Nor that `--any-line` would find it."""
+    known = [SAFETY, BUG, FIRST]
+    before, between = (
+        f"@{rfc3339(one.cut.committed_at - timedelta(minutes=1))}" for one in (FIRST, BUG)
+    )
+
+    with pytest.raises(SavepointNotFoundError) as refused:
+        resolve(known, before, generations=ROLLED_BACK)
+
+    assert "rolled back" not in refused.value.message
+    assert "--any-line" not in refused.value.hint
+    assert resolve(known, between, generations=ROLLED_BACK) == FIRST
+
+
 def test_what_was_rolled_back_is_meant_by_its_id_and_said_to_be_there() -> None:
     known = [SAFETY, BUG, FIRST]
 
