@@ -66,15 +66,15 @@ def _make(archive: Path, jars: Jars) -> bool:
     except (subprocess.SubprocessError, OSError) as error:
         # Only time is lost.
         # Both would say the command, which has the paths of all jars.
-        why: object = error
+        why = str(error)
         if isinstance(error, subprocess.TimeoutExpired):
-            why = f"it took more than {_SECONDS} s"
+            why = f"it took more than {_SECONDS} s; the next start tries again"
         elif isinstance(error, subprocess.CalledProcessError):
-            why = f"exit code {error.returncode}"
-        output = (getattr(error, "stderr", None) or "").strip().splitlines()[-1:]
+            why = " ".join((f"exit code {error.returncode}", *error.stderr.split("\n")[-2:]))
         logger.warning(
-            "could not archive Spark's classes, so Spark starts no faster than before: %s",
-            " ".join(map(str, (why, *output))),
+            "could not archive Spark's classes, so Spark starts no faster than before, and all "
+            "else is the same: %s",
+            why,
         )
         return False
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -10,13 +10,14 @@ import click
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, moment
 from savepoints.moments import rfc3339
-from savepoints.texts import count_text
+from savepoints.texts import count_text, span_text
 
 if TYPE_CHECKING:
     from savepoints.operations.merge.late import LateEvents
     from savepoints.sources.late.late_figures import LateEvent, LateHour, LateOperator
 
 _HOURS = 24
+_MINUTE = 60
 
 
 @click.command("late")
@@ -52,6 +53,10 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
     call.output.result(lambda: _pairs(found), late=found)
 
 
+def _span(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < _MINUTE else span_text(timedelta(seconds=seconds))
+
+
 def _pairs(found: LateEvents) -> list[tuple[str, object]]:
     batches = count_text(found.batches, "batch")
     pairs: list[tuple[str, object]] = [
@@ -66,7 +71,7 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
     if not found.events:
         return pairs
     named = "event" if len(found.newest) == found.events else "for example"
-    middle, most, nearly, longest = (f"{one:g} s" for one in found.missed_seconds)
+    middle, most, nearly, longest = map(_span, found.missed_seconds)
     return [
         *pairs,
         *((one.name, _dropped(one)) for one in found.operators),
