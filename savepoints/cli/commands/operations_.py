@@ -1,4 +1,4 @@
-"""List, finish or undo interrupted operations."""
+"""List operations, finish or undo interrupted ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESULTS = {
 
 @click.group("operations")
 def command() -> None:
-    """List, finish or undo interrupted operations.
+    """List operations, and finish or undo interrupted ones.
 
     While an operation on a query is unfinished, no other command may run or change the query.
 
@@ -41,7 +41,7 @@ def command() -> None:
 @click.option("--query", shell_complete=query_names, help="List only operations on this query.")
 @common
 def list_(call: Invocation, query: str | None) -> None:
-    """List operations, newest first.
+    """List operations, newest first; a state other than finished or undone: interrupted.
 
     \b
     Examples:
