@@ -41,7 +41,7 @@ def command() -> None:
 @click.option("--query", shell_complete=query_names, help="List only operations on this query.")
 @common
 def list_(call: Invocation, query: str | None) -> None:
-    """List operations, newest first; a state other than finished or undone: interrupted.
+    """List operations, newest first, with their state: unfinished, finished or undone.
 
     \b
     Examples:
