@@ -39,6 +39,19 @@ def parse_rfc3339(text: str) -> datetime:
     return moment.astimezone(timezone.utc)
 
 
+def refuse_future(moment: datetime, why: str = "", *, hint: str) -> None:
+    """Refuse a time that is still to come.
+
+    Args:
+        why: What could happen before it, as a clause that follows.
+
+    Raises:
+        UsageError: If it is.
+    """
+    if moment > utc_now():
+        raise UsageError(f"{rfc3339(moment)} is in the future{why}", hint=hint)
+
+
 def epoch_ms(moment: datetime) -> int:
     """Return the milliseconds from 1970 to a moment."""
     return int(moment.timestamp() * 1000)

@@ -70,7 +70,7 @@ def _make(archive: Path, jars: Jars) -> bool:
         if isinstance(error, subprocess.TimeoutExpired):
             why = f"it took more than {_SECONDS} s; the next start tries again"
         elif isinstance(error, subprocess.CalledProcessError):
-            why = " ".join((f"exit code {error.returncode}", *error.stderr.split("\n")[-2:]))
+            why = " ".join((f"exit code {error.returncode}", *error.stderr.splitlines()[-1:]))
         logger.warning(
             "could not archive Spark's classes, so Spark starts no faster than before, and all "
             "else is the same: %s",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import UsageError
 from savepoints.model import KafkaOffsets, by_partition, kafka_offsets
-from savepoints.moments import parse_rfc3339, rfc3339, utc_now
+from savepoints.moments import parse_rfc3339, refuse_future
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets
 from savepoints.sources.kafka.offsets import merge, parse_offsets
@@ -66,11 +66,11 @@ def _at(
     text: str, topics: Sequence[str], settings: KafkaSettings, archives: Collection[str]
 ) -> KafkaOffsets:
     moment = parse_rfc3339(text)
-    if moment > utc_now():
-        raise UsageError(
-            f"{rfc3339(moment)} is in the future, and records may still arrive before it",
-            hint="choose a time in the past, or use --until latest",
-        )
+    refuse_future(
+        moment,
+        ", and records may still arrive before it",
+        hint="choose a time in the past, or use --until latest",
+    )
     return availability.at_time(topics, moment, settings, archives)
 
 

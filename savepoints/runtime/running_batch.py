@@ -5,6 +5,7 @@ The first batch may take minutes, and of a query that keeps up nothing would be 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ class RunningBatch:
         self._begun = self._told = time.monotonic()
         self._last: str | None = None
         self._committed = 0
-        self._told_committed: float | None = None
+        self._told_committed = -math.inf
 
     def look(self, query: StreamingQuery) -> None:
         """Tell how long it has been running, if it is time to."""
@@ -57,8 +58,7 @@ class RunningBatch:
         """
         now, new = time.monotonic(), batches[self._committed :]
         records = sum(count for _, count in new)
-        told = self._told_committed
-        if not records or (told is not None and now < told + COMMITTED_SECONDS):
+        if not records or now < self._told_committed + COMMITTED_SECONDS:
             return
         self._committed, self._told_committed = len(batches), now
         self._progress(

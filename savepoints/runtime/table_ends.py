@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.errors import UsageError
-from savepoints.moments import parse_rfc3339, rfc3339, utc_now
+from savepoints.moments import parse_rfc3339, refuse_future
 from savepoints.sources.delta_versions import TableVersions
 from savepoints.store.root import Store
 
@@ -40,11 +40,11 @@ def resolve(
         return _at_version(int(match[1]), query, tables)
     if _DATE.match(until):
         moment = parse_rfc3339(until)
-        if moment > utc_now():
-            raise UsageError(
-                f"{rfc3339(moment)} is in the future, and commits may still be made before it",
-                hint="choose a time in the past, or use --until latest",
-            )
+        refuse_future(
+            moment,
+            ", and commits may still be made before it",
+            hint="choose a time in the past, or use --until latest",
+        )
         return {one.table_id: _after(one, one.before(moment)) for one in tables}
     if until.endswith(".json") or until.lstrip().startswith("{"):
         raise UsageError(

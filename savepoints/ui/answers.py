@@ -131,7 +131,7 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
         _program(sources, current, newest),
         (last, until, _lag(facts, sources), verified, drilled, _state(newest)),
         (
-            *_unfinished(mine),
+            *(_of_operation(one) for one in mine.operations if one.state == "unfinished"),
             *(_of_life(mine, query, newest, last, until) if lives else ()),
             *_of_savepoints(mine, query, verified),
         ),
@@ -263,10 +263,6 @@ def _state(newest: Savepoint | None) -> Answer:
         size = bytes_text(cost.bytes_copied + cost.bytes_shared)
         return Answer("State", size, f"files of {operators}; native only, rows not counted")
     return Answer("State", count_text(sum(rows), "row"), f"{bytes_text(sum(sizes))} in {operators}")
-
-
-def _unfinished(facts: StoreFacts) -> Iterator[Problem]:
-    yield from (_of_operation(one) for one in facts.operations if one.state == "unfinished")
 
 
 def _of_life(

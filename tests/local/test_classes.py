@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,39 +30,46 @@ def test_sparks_java_maps_it(spark: SparkSession, world: LocalWorld) -> None:
     assert archive in maps
 
 
-def test_where_none_can_be_made_spark_starts_as_ever(
+Fails = Callable[[str], str]
+
+
+@pytest.fixture
+def fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+) -> Fails:
+    """Give what lets a script make the archive, which it must not, and returns what was said."""
     java, jars = find_java(), resolve_jars()
     monkeypatch.setenv("SAVEPOINTS_CACHE", str(tmp_path))
-    broken = tmp_path / "load_classes.py"
-    broken.write_text("raise SystemExit('no space left')")
-    monkeypatch.setattr(classes, "_SCRIPT", broken)
+    script = tmp_path / "load_classes.py"
+    monkeypatch.setattr(classes, "_SCRIPT", script)
 
-    with caplog.at_level(logging.WARNING):
-        assert classes.java_option(java, jars) == ""
+    def said(program: str) -> str:
+        script.write_text(program)
+        with caplog.at_level(logging.WARNING):
+            assert classes.java_option(java, jars) == ""
+        return caplog.text
 
-    assert "no space left" in caplog.text
+    return said
+
+
+def test_where_none_can_be_made_spark_starts_as_ever(fails: Fails, tmp_path: Path) -> None:
+    said = fails("raise SystemExit('no space left')")
+
+    assert "no space left" in said
     assert [one.name for one in (tmp_path / "classes").iterdir()] == ["lock"]
 
 
 def test_trap_what_a_process_said_that_took_too_long_is_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fails: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although it was asked for text: Python gives a `TimeoutExpired` what it has read so far."""
-    java, jars = find_java(), resolve_jars()
-    monkeypatch.setenv("SAVEPOINTS_CACHE", str(tmp_path))
-    endless = tmp_path / "load_classes.py"
-    endless.write_text(
+    monkeypatch.setattr(classes, "_SECONDS", 1)
+
+    said = fails(
         "import sys, threading\n"
         "print('at work', file=sys.stderr, flush=True)\n"
         "threading.Event().wait()\n"
     )
-    monkeypatch.setattr(classes, "_SCRIPT", endless)
-    monkeypatch.setattr(classes, "_SECONDS", 1)
 
-    with caplog.at_level(logging.WARNING):
-        assert classes.java_option(java, jars) == ""
-
-    assert "it took more than 1 s; the next start tries again" in caplog.text
-    assert "b'" not in caplog.text
+    assert "it took more than 1 s; the next start tries again" in said
+    assert "b'" not in said

@@ -82,12 +82,13 @@ def bind_fork(
     copied = tuple(one for one in saved.outputs if one.name in tables)
     known = origin.app if origin else saved.application
     notes = _notes(saved, program, origin, tables, pinned)
-    if known != program.reference:
+    has_other_program = known != program.reference
+    if has_other_program:
         notes.append(
             f"the fork runs {program.reference}, but the savepoint was taken from "
             f"{known or 'an unknown program'}"
         )
-    return Bound(bound, copied, tuple(notes), known != program.reference)
+    return Bound(bound, copied, tuple(notes), has_other_program)
 
 
 def _program(

@@ -82,9 +82,7 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
                 f"replay all {count_text(events, 'event')} of all entities; if {plan.query} is "
                 "running, it continues meanwhile",
             ),
-            Step(
-                "paused", f"pause {plan.query} if it is running, and replay what has arrived since"
-            ),
+            _paused_to_replay(plan),
             Step("checkpoint_written", "take a savepoint of the live query, and replace all state"),
             *(
                 Step("outputs_corrected", f"replace the rows of {plan.query} in {uri}")
@@ -165,9 +163,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
                 f"all, {how}; if {plan.query} is running, it continues meanwhile",
             ),
             Step("compared", f"compare the control entities with {plan.query}: {then}"),
-            Step(
-                "paused", f"pause {plan.query} if it is running, and replay what has arrived since"
-            ),
+            _paused_to_replay(plan),
             Step(
                 "checkpoint_written",
                 ("take a savepoint of the live query, and replace the state of these entities"),
@@ -180,6 +176,10 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
         ),
         warnings=_warnings(plan, controls, active),
     )
+
+
+def _paused_to_replay(plan: MergePlan) -> Step:
+    return Step("paused", f"pause {plan.query} if it is running, and replay what has arrived since")
 
 
 def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:

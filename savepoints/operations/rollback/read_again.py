@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from savepoints.checkpoint.logs import offset_log
 from savepoints.io import Location
-from savepoints.model import kafka_offsets
+from savepoints.model import KafkaOffsets, kafka_offsets
 from savepoints.sources.kafka.offsets import count
 from savepoints.texts import count_text
 
@@ -28,13 +28,17 @@ def note(checkpoint: str, newest: int | None, offsets: Sequence[str | None]) -> 
     name = f"offsets/{newest}"
     try:
         now = offset_log.parse(Location.of(checkpoint).get(name), name).sources
-        begins, ends = ([kafka_offsets(one) for one in side] for side in (offsets, now))
-        if None in begins or None in ends:
-            return []
-        pairs = zip(begins, ends, strict=True)
-        records = sum(count(begin or {}, end or {}) for begin, end in pairs)
+        pairs = zip(map(_of_kafka, offsets), map(_of_kafka, now), strict=True)
+        records = sum(count(begin, end) for begin, end in pairs)
     except (FileNotFoundError, ValueError):
         return []
     return (
         [f"{count_text(records, 'record')} read since then will be read again"] if records else []
     )
+
+
+def _of_kafka(position: str | None) -> KafkaOffsets:
+    found = kafka_offsets(position)
+    if found is None:
+        raise ValueError(f"{position} is no position in Kafka")
+    return found

@@ -24,11 +24,10 @@ from savepoints.errors import (
     NoCommittedBatchError,
     SourceDataGoneError,
     TargetExistsError,
-    UsageError,
 )
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_offsets, kafka_position
-from savepoints.moments import rfc3339, utc_now
+from savepoints.moments import refuse_future, rfc3339
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
@@ -318,10 +317,7 @@ def _moves(
     topics, kafka = now.topics, context.settings.kafka
     archives = archives_of(context.settings, context.query)
     if isinstance(target, datetime):
-        if target > utc_now():
-            raise UsageError(
-                f"{rfc3339(target)} is in the future", hint="use --to-latest, or an earlier time"
-            )
+        refuse_future(target, hint="use --to-latest, or an earlier time")
         target = Target("time", offsets=availability.at_time(topics, target, kafka, archives))
     found = kafka_topics.describe(topics, kafka)
     ids = {name: one.id for name, one in found.items() if one.id is not None}

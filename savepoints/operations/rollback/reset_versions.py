@@ -10,7 +10,7 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.moments import rfc3339, utc_now
+from savepoints.moments import refuse_future
 from savepoints.sources import delta_versions
 from savepoints.sources.delta_versions import TableVersions
 from savepoints.sources.kafka.reset_targets import Target, TargetScope
@@ -112,10 +112,7 @@ def _to(
 def _next(target: Target | datetime, now: TablePosition, table: TableVersions) -> int:
     """Return the version that is to be read next."""
     if isinstance(target, datetime):
-        if target > utc_now():
-            raise UsageError(
-                f"{rfc3339(target)} is in the future", hint="use --to-latest, or an earlier time"
-            )
+        refuse_future(target, hint="use --to-latest, or an earlier time")
         return 0 if table.oldest == 0 and target <= table.first else table.before(target) + 1
     if target.kind == "file":
         raise UsageError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Literal
 
@@ -184,8 +185,7 @@ def plan(
     found = rollback_target.resolve(context, wanted)
     made = _plan(context, found, asked)
     told = topic_notes.notes(store, name, found.savepoint_id if found.is_saved else None)
-    by_time = [*_by_time(wanted, found), *_passed_over(store, wanted, found)]
-    return replace(made, warnings=(*made.warnings, *by_time, *told))
+    return replace(made, warnings=(*made.warnings, *_by_time(store, wanted, found), *told))
 
 
 def plan_one(
@@ -414,20 +414,20 @@ def _program(now: QuerySettings | None, then: QuerySettings | None) -> list[str]
     return [f"the query continues with the program {then.app}, not {now.app}"]
 
 
-def _by_time(wanted: Point, found: ResolvedTarget) -> list[str]:
-    """Say how far a savepoint is from the time that it was chosen by."""
+def _by_time(store: Store, wanted: Point, found: ResolvedTarget) -> list[str]:
+    """Say how far a savepoint is from the time that it was chosen by, and which are nearer."""
     if not (isinstance(wanted, Named) and wanted.name.startswith("@")):
         return []
-    before = span_text(parse_rfc3339(wanted.name[1:]) - found.committed_at)
-    return [f"{found.savepoint_id} was committed {before} before {wanted.name[1:]}"]
+    text = wanted.name[1:]
+    moment = parse_rfc3339(text)
+    before = span_text(moment - found.committed_at)
+    distance = f"{found.savepoint_id} was committed {before} before {text}"
+    return [distance, *_passed_over(store, found, moment, text)]
 
 
-def _passed_over(store: Store, wanted: Point, found: ResolvedTarget) -> list[str]:
+def _passed_over(store: Store, found: ResolvedTarget, moment: datetime, text: str) -> list[str]:
     """Say which savepoints are nearer to a time, but of batches that no longer count."""
-    if not (isinstance(wanted, Named) and wanted.name.startswith("@") and found.is_saved):
-        return []
     known = store.catalog.all()
-    moment = parse_rfc3339(wanted.name[1:])
     gone = living_line.left(known, store.generations.all())
     nearer = [
         one
@@ -440,7 +440,7 @@ def _passed_over(store: Store, wanted: Point, found: ResolvedTarget) -> list[str
         return []
     newest = max(nearer, key=lambda one: one.cut.committed_at)
     note = (
-        f"not used although nearer to {wanted.name[1:]}: {count_text(len(nearer), 'savepoint')} "
+        f"not used although nearer to {text}: {count_text(len(nearer), 'savepoint')} "
         f"of batches that no longer count, the newest of them {newest.id} ({gone[newest.id]}); to "
         f"go there all the same: savepoints rollback {newest.id}"
     )

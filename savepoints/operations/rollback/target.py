@@ -33,7 +33,7 @@ from savepoints.model import (
     kafka_position,
     new_id,
 )
-from savepoints.moments import rfc3339, utc_now
+from savepoints.moments import refuse_future, rfc3339, utc_now
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.operations.savepoint.history import output_uris
@@ -162,10 +162,7 @@ def resolve(context: QueryContext, point: Point) -> ResolvedTarget:
         return _of_savepoint(_before_last(store, query), said)
     if isinstance(point, AtBatch):
         return _of_batch(context, point.batch_id, said)
-    if point.moment > utc_now():
-        raise UsageError(
-            f"{rfc3339(point.moment)} is in the future", hint="choose a time in the past"
-        )
+    refuse_future(point.moment, hint="choose a time in the past")
     if point.by == "commit":
         return _of_batch(context, _committed_by(context, point.moment), said)
     return _arrived_by(context, point.moment, said)

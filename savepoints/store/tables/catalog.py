@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from savepoints.errors import AmbiguousNameError, SavepointNotFoundError, UsageError
+from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import Generation, Labels, Savepoint, SavepointState, from_json, kafka_offsets
-from savepoints.moments import parse_rfc3339, rfc3339, utc_now
+from savepoints.moments import parse_rfc3339, refuse_future, rfc3339
 from savepoints.store.savepoint import labels
 from savepoints.store.tables import columns, living_line
 from savepoints.store.tables.delta_table import StoreTable
@@ -211,20 +211,13 @@ def resolve(
     if _is_relative(name):
         usable = _of_one_query([one for one in mine if one.state == "complete"], name)
         alive = _alive(usable, savepoints, generations)
+        left = [one for one in usable if one.edit is None and one not in alive]
         if name.startswith("@"):
-            moment = _past(name[1:])
-            by_cut = sorted(alive, key=lambda one: one.cut.committed_at, reverse=True)
-            fitting = [one for one in by_cut if one.cut.committed_at <= moment]
-        else:
-            fitting = alive[int(name.removeprefix("latest").removeprefix("~") or 0) :]
+            return _by_time(name, query, alive, left)
+        fitting = alive[int(name.removeprefix("latest").removeprefix("~") or 0) :]
         if fitting:
             return fitting[0]
-        others = [one for one in usable if one.edit is None and one not in alive]
-        if name.startswith("@") and alive:
-            oldest = min(alive, key=lambda one: one.cut.committed_at)
-            by_then = [one for one in others if one.cut.committed_at <= _past(name[1:])]
-            raise _none_by(name, query, oldest, len(by_then))
-        raise _not_found(name, query, len(alive), len(others))
+        raise _not_found(name, query, len(alive), len(left))
     tagged = [one for one in mine if name in one.tags]
     exact = [one for one in mine if one.id == name]
     prefixed = [one for one in mine if one.id.startswith(name)] if name else []
@@ -240,15 +233,23 @@ def _is_relative(name: str) -> bool:
     return name.startswith("@") or _LATEST.fullmatch(name) is not None
 
 
-def _past(text: str) -> datetime:
-    """Read a time that is not in the future: the newest savepoint by then may yet come."""
-    moment = parse_rfc3339(text)
-    if moment > utc_now():
-        raise UsageError(
-            f"{rfc3339(moment)} is in the future",
-            hint="choose a time in the past; the newest savepoint is called latest",
-        )
-    return moment
+def _by_time(
+    name: str, query: str | None, alive: Sequence[Savepoint], left: Sequence[Savepoint]
+) -> Savepoint:
+    """Return the newest of a time; one in the future is refused, as a newer one may yet come."""
+    moment = parse_rfc3339(name[1:])
+    refuse_future(moment, hint="choose a time in the past; the newest savepoint is called latest")
+    by_then = [one for one in alive if one.cut.committed_at <= moment]
+    if by_then:
+        return max(by_then, key=_committed_at)
+    if not alive:
+        raise _not_found(name, query, 0, len(left))
+    left_by_then = sum(one.cut.committed_at <= moment for one in left)
+    raise _none_by(name, query, min(alive, key=_committed_at), left_by_then)
+
+
+def _committed_at(savepoint: Savepoint) -> datetime:
+    return savepoint.cut.committed_at
 
 
 def _alive(
