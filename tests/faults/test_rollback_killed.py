@@ -52,7 +52,7 @@ def rollback(store: Store, name: str, to: Location, crash_at: str = "") -> int:
     )
 
 
-@pytest.mark.parametrize("point", some(3, POINTS, "rollback"))
+@pytest.mark.parametrize("point", some(1, POINTS, "rollback"))
 def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     local_store: Store, on_local: Location, point: str
 ) -> None:

@@ -1,7 +1,8 @@
 """What the watermark dropped, merged back, equals a run that got it in time.
 
 State, outputs, and the outputs of all later batches, for each way in which Spark drops late rows:
-thirty families of entities each at night, and three of a program that is drawn on each change.
+thirty families of entities each at night; on a change, three of a drawn program, in turns with other
+tests.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ def test_what_was_dropped_is_found_and_merged_back(
     assert merge.outcome(merge.unmerged()).outputs_in_the_end, "it makes a difference"
 
 
+@draw.taking_turns("dropped rows", "copied table", "rewind by Spark")
 @pytest.mark.parametrize("name", draw.some(1, DROPPING, "dropped"))
 def test_what_was_dropped_of_a_few_is_merged_back(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    """The same for one of the programs, on each change."""
+    """The same for one of the programs."""
     _exact(spark, tmp_path, name, FEW)
 
 

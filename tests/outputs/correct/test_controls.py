@@ -15,6 +15,7 @@ from savepoints.outputs.correct import controls
 from savepoints.outputs.correct.controls import OutputControls
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
+from tests import draw
 from tests.outputs.tables import recorded
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def test_numbers_may_differ_by_the_share_that_was_asked_for(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("total", [math.nan, math.inf])
+@pytest.mark.parametrize("total", draw.some(1, [math.nan, math.inf], "total"))
 def test_trap_spark_takes_nan_and_infinity_for_close_to_any_number(
     total: float, spark: SparkSession, tmp_path: Path
 ) -> None:

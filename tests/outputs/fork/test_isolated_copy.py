@@ -21,6 +21,7 @@ from savepoints.outputs.delta import (
 from savepoints.outputs.fork import isolated_copy
 from savepoints.outputs.fork.isolated_copy import CopyMode, Isolation
 from savepoints.outputs.rewind import rewind
+from tests import draw
 from tests.data.make_tables import TABLES
 from tests.outputs import tables
 from tests.outputs.vectors import delete_row
@@ -332,6 +333,7 @@ _REST = sorted(TABLES.keys() - {*_TRIED})
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
+@draw.taking_turns("copied table", "dropped rows", "rewind by Spark")
 @pytest.mark.parametrize(
     "names", [_TRIED, pytest.param(tuple(_REST), marks=pytest.mark.nightly)], ids=["some", "others"]
 )

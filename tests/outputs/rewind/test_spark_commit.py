@@ -19,6 +19,7 @@ from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.rewind import plan_text, rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.spark import delta_transaction
+from tests import draw
 from tests.outputs import tables
 from tests.outputs.features import BY_SPARK
 from tests.outputs.spark_table import NEXT, OWN, SparkTable
@@ -41,6 +42,7 @@ def keys(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.spark
+@draw.taking_turns("rewind by Spark", "copied table", "dropped rows")
 @pytest.mark.parametrize(
     "name",
     [BY_SPARK[0], *(pytest.param(one, marks=pytest.mark.nightly) for one in BY_SPARK[1:])],
