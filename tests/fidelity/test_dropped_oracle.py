@@ -1,8 +1,7 @@
 """What the watermark dropped, merged back, equals a run that got it in time.
 
 State, outputs, and the outputs of all later batches, for each way in which Spark drops late rows:
-thirty families of entities each at night; on a change, three of a drawn program, in turns with other
-tests.
+thirty families of entities each at night; on a change, three of one program, in turns with others.
 """
 
 from __future__ import annotations
