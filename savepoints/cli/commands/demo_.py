@@ -49,10 +49,10 @@ def command(call: Invocation, name: str, *, keep: bool) -> int:
 
     STORY is one of: rollback (undo what a bug corrupted), ab (compare two versions of a query that
     start from the same state, and write a report to the current directory), late (merge last year's
-    orders into a live query) or pipeline (merge late orders through three queries that read each
-    other's tables).
+    orders into a live query) or pipeline (merge late orders through a chain of three queries, in
+    which each one reads the table of the one before it).
 
-    Starts everything on free ports of this machine, and stops it at the end. Exit code 1 if the
+    Starts everything on free ports on this machine, and stops it at the end. Exit code 1 if the
     result is not exactly right.
 
     \b

@@ -217,8 +217,7 @@ def _require_one_of(
     if since is not None and not dropped:
         raise UsageError(
             "--since applies only to --dropped",
-            hint="omit --since; to merge only the events of a batch from before a time, use "
-            "--until TIME",
+            hint="omit --since; of a batch, --until TIME merges only the events before that time",
         )
     if until is not None and dropped:
         raise UsageError(

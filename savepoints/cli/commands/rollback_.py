@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 @click.option(
     "--no-safety-savepoint",
     is_flag=True,
-    help="Take no safety savepoint; needed if the checkpoint is damaged. The rollback then cannot "
-    "be undone.",
+    help="Do not take a safety savepoint, for example because the checkpoint is damaged. The "
+    "rollback then cannot be undone.",
 )
 @restoring
 @mutating

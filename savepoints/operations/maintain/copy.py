@@ -223,7 +223,7 @@ def _require_whole(source: Location, file: StoredFile) -> None:
 def _damaged(source: Location, file: StoredFile, problem: str) -> VerificationError:
     return VerificationError(
         f"the savepoint is damaged and was not copied: {source}/{file.stored_at} {problem}",
-        hint="copy another savepoint; to see them: savepoints list",
+        hint="copy another savepoint; to list them all: savepoints list",
         files=[file.stored_at],
     )
 

@@ -145,9 +145,14 @@ def query_of(store: Store, query: str | None) -> str:
     queries = sorted({one.query for one in store.generations.all()})
     if len(queries) == 1:
         return queries[0]
+    if not queries:
+        raise NotFoundError(
+            f"the store {store.root} has no queries yet",
+            hint="check the address of the store, or take the first savepoint: savepoints create",
+        )
     raise UsageError(
         f"the store has {len(queries)} queries, so it is unclear which one is meant",
-        hint=f"name one with --query (in the store: {', '.join(queries) or 'none yet'})",
+        hint=f"name one with --query (in the store: {', '.join(queries)})",
     )
 
 

@@ -60,8 +60,8 @@ def refused(uri: str, features: list[str], why: str = "") -> IncompatibleError:
         f"{uri} cannot be rewound here, because only Spark can write a table with these features: "
         f"{', '.join(features)}" + (f" ({why})" if why else ""),
         # A reset that keeps the outputs commits transaction ids, and those only Spark can, too.
-        hint="leave the table as it is: savepoints rollback SAVEPOINT --outputs none; for a reset, "
-        "remove it from [queries.NAME.outputs] until the query is reset",
+        hint="leave all outputs as they are: savepoints rollback SAVEPOINT --outputs none; for a "
+        "reset, remove the table from [queries.NAME.outputs] until the query is reset",
         uri=uri,
         features=features,
     )

@@ -28,7 +28,8 @@ def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -
     except AnalysisException as error:
         raise NotFoundError(
             f"the table {uri} cannot be read: {str(error).splitlines()[0]}",
-            hint="first run the query that writes the table: savepoints run NAME --until latest",
+            hint="check the address of the table; if nothing has been written to it yet, first "
+            "run the query that writes it: savepoints run NAME --until latest",
             uri=uri,
         ) from None
     wanted = spark.createDataFrame([], schema)

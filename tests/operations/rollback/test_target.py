@@ -174,3 +174,16 @@ def test_what_had_nothing_to_save_cannot_be_undone_as_something_older(
     back(local_store, live, first, 3)
     with pytest.raises(NotFoundError, match="found nothing to save, so"):
         find(local_store, BeforeLast())
+
+
+def test_without_a_name_a_store_says_which_queries_it_has(
+    live: Location, on_local: Location, local_store: Store
+) -> None:
+    empty = Store.at(str(on_local / "empty")).make()
+    with pytest.raises(NotFoundError, match="empty has no queries yet"):
+        target.query_of(empty, None)
+    assert target.query_of(local_store, None) == QUERY
+    take(local_store, unpack("hdfs", on_local / "other"), query="others")
+    with pytest.raises(UsageError, match="has 2 queries") as refused:
+        target.query_of(local_store, None)
+    assert "(in the store: others, totals)" in refused.value.hint
