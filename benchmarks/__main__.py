@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from benchmarks import (
     bounded_run,
+    cluster,
     disturbance,
     export,
     flink,
@@ -50,6 +51,7 @@ MEASURES: dict[str, Measure] = {
     "late": late.measure,
     "bounded-run": bounded_run.measure,
     "disturbance": disturbance.measure,
+    "cluster": cluster.measure,
     "flink": flink.measure,
 }
 # Only run by name, as they download what nothing else here needs.

@@ -42,10 +42,10 @@ def of(error: BaseException) -> EnvironmentUnfitError | None:
     for owner, signs in _SIGNS.items():
         if signs.search(text):
             return EnvironmentUnfitError(
-                f"Spark cannot find the jars of {owner}",
-                hint="in your own driver, use --packages or --jars; for savepoints commands, which "
-                "do not see the jars of your driver, set SAVEPOINTS_JARS (or jars in "
-                "savepoints.toml) to a directory with the jars of Delta, Kafka and S3A, or set "
+                f"Spark cannot find the {owner} jars",
+                hint="for your own driver, pass --packages or --jars to spark-submit; for "
+                "savepoints commands, which do not see your driver's jars, set SAVEPOINTS_JARS (or jars in "
+                "savepoints.toml) to a directory with the Delta, Kafka and S3A jars, or set "
                 '"spark.jars.packages" in [spark.conf]',
                 jars=owner,
             )

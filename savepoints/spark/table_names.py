@@ -43,7 +43,8 @@ def _location(spark: SparkSession, name: str) -> str:
         ) from None
     if detail["format"] != "delta":
         raise IncompatibleError(
-            f"{name} is a {detail['format']} table, but only Delta tables can be outputs",
+            f"the table {name} has the format {detail['format']}, but only Delta tables can be "
+            "outputs",
             hint=f"remove {name} from the query's outputs, or write it as a Delta table",
             table=name,
         )

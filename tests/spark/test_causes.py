@@ -58,7 +58,7 @@ for owner, read in (
 def test_the_owner_of_missing_jars_is_named_with_the_setting(owner: str) -> None:
     for text in TEXTS[owner]:
         with (
-            pytest.raises(EnvironmentUnfitError, match=f"cannot find the jars of {owner}") as found,
+            pytest.raises(EnvironmentUnfitError, match=f"cannot find the {owner} jars") as found,
             causes.named(),
         ):
             raise RuntimeError(text)

@@ -270,10 +270,10 @@ def rollback(
     query. To roll all queries back to one group, pass the tag of the group as NAME.
 
     Queries that read from a query that is rolled back are readers. A reader goes back to its
-    savepoint with the tag NAME if that fits, otherwise to its newest savepoint that includes
-    nothing that is rolled back. From there it reads exactly up to the point to which the tables it
-    reads are rewound, then continues after the rewinds: it neither fails on them nor reads anything
-    twice.
+    savepoint with the tag NAME, provided that this includes nothing that is rolled back, otherwise
+    to its newest savepoint that includes nothing of it. It then reads its tables exactly up to the
+    point to which they are rewound, skips what is rolled back, and continues with what is written
+    afterwards: it neither fails at the rewind nor reads anything twice.
 
     With @TIME as NAME and --exact, all queries are then run to exactly that time: the queries that
     read from no other query consume what had arrived by then, and each reader consumes everything

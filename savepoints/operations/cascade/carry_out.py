@@ -143,8 +143,8 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
     if not batch_version.has_batch(follows.table, follows.app_id, follows.batch_id):
         raise UnfinishedOperationError(
             f"{follows.table}, which {plan.query} reads, has not been corrected yet",
-            hint=f"run the whole merge again: {plan.command}; or first finish the operation on the "
-            "query that writes the table (to see it: savepoints operations list)",
+            hint=f"run the whole merge again: {plan.command}; or finish the operation on the query "
+            "that writes the table (to see it: savepoints operations list), then run this again",
             query=plan.query,
             operation=plan.operation_id,
         )

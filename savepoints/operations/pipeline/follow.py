@@ -103,9 +103,9 @@ def catch_up(
     reached = position.read(checkpoint)
     if reached.committed != batch or reached.positions != wanted:
         raise NotAlignedError(
-            f"{query} should have finished batch {batch} at {wanted}, but its last batch is "
+            f"{query} was to stop at {wanted} after batch {batch}, but its last batch is "
             f"{reached.committed}, at {reached.positions}",
-            hint="find the operation (savepoints operations list), undo it (savepoints "
+            hint="undo the rollback, whose ID is shown by savepoints operations list (savepoints "
             "operations undo ID), and try again",
             query=query,
         )

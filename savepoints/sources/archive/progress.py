@@ -251,9 +251,10 @@ def of_batch(
         (topic, part) for topic, parts in end.items() for part in parts
     }:
         raise NotAlignedError(
-            f"decode returned records from partitions that are not in the batch up to "
-            f"{kafka_position(end)}: {sorted(strangers)}",
-            hint="let decode keep Kafka's columns topic, partition and offset as they are",
+            f"decode returned records from partitions that the batch, which ends at "
+            f"{kafka_position(end)}, does not contain: {sorted(strangers)}",
+            hint="change decode so that it leaves Kafka's columns topic, partition and offset "
+            "unchanged",
         )
     rows = []
     for topic, part, offset in by_partition(end):
