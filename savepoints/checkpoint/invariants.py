@@ -52,7 +52,8 @@ def require_partitions(
             if existing != right:
                 raise PartitionCountError(
                     f"store {name} of operator {operator_id} in {where} has the state partitions "
-                    f"{existing}, but should have {count_text(len(right), 'partition')}",
+                    f"{existing}, but should have {count_text(len(right), 'partition')}, numbered "
+                    "from 0",
                     hint=_DAMAGED,
                     operator_id=operator_id,
                     store=name,

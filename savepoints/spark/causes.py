@@ -45,8 +45,8 @@ def of(error: BaseException) -> EnvironmentUnfitError | None:
                 f"Spark cannot find the {owner} jars",
                 hint="for your own driver, pass --packages or --jars to spark-submit; for "
                 "savepoints commands, which do not see your driver's jars, set SAVEPOINTS_JARS (or "
-                "jars in savepoints.toml) to a directory with the Delta, Kafka and S3A jars, or set "
-                '"spark.jars.packages" in [spark.conf]',
+                "jars in savepoints.toml) to a directory with the Delta, Kafka and S3A jars, or "
+                'set "spark.jars.packages" in [spark.conf]',
                 jars=owner,
             )
     if private_api.has_ended():

@@ -80,8 +80,8 @@ def session(settings: Settings, name: str) -> SparkSession:
     except PySparkException as error:
         raise EnvironmentUnfitError(
             f"Spark did not start: {error}",
-            hint="install Java 17 and set JAVA_HOME, for example: apt-get install "
-            "openjdk-17-jre-headless",
+            hint="check that Java 17 is installed (for example: apt-get install "
+            "openjdk-17-jre-headless) and that JAVA_HOME names it, then run the command again",
         ) from None
 
 

@@ -107,9 +107,20 @@ def downtimes(facts: StoreFacts, drawn: Sequence[Lane]) -> Iterator[Downtime]:
             and one.cut.committed_at <= lane.begun_at
         ]
         batches = _batches_of(facts, lane)
-        if older and (batches or lane.current):
+        if older and (batches or (lane.current and not _has_read_all(facts, lane))):
             first = min(batches, default=facts.at)
             yield Downtime(lane.row, max(older), first, bool(batches))
+
+
+def _has_read_all(facts: StoreFacts, lane: Lane) -> bool:
+    """Return whether there is nothing for a generation to read, as far as its sources are known."""
+    sources = facts.sources.get(lane.query)
+    place = sources.topology if sources else None
+    return (
+        place is not None
+        and place.generation == lane.generation
+        and all(one.lag == 0 for one in place.sources)
+    )
 
 
 def _batches_of(facts: StoreFacts, lane: Lane) -> list[datetime]:

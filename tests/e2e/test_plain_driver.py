@@ -74,7 +74,7 @@ def test_trap_a_rollback_under_a_driver_that_nobody_knows_of(driver: Driver) -> 
         lambda: driver.attach(query),
     ]
     for verb in refused:
-        with pytest.raises(QueryRunningError, match="is running in its own driver") as error:
+        with pytest.raises(QueryRunningError, match="has been running in its own driver") as error:
             verb()
         assert "attached.stop()" in error.value.hint
     assert pause.state(driver.store, "numbers").state == "running"

@@ -84,7 +84,7 @@ def test_back_from_a_bug_when_the_driver_runs(driver: Driver) -> None:
     attached = driver.attach(query, every="150ms")
     query.processAllAvailable()
 
-    with pytest.raises(QueryRunningError, match="is running in its own driver") as refused:
+    with pytest.raises(QueryRunningError, match="has been running in its own driver") as refused:
         driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-fixed").execute()
     assert "attached.stop()" in refused.value.hint
     assert driver.rows() != driver.truth()

@@ -98,6 +98,12 @@ def test_the_checkpoint_may_know_an_earlier_batch_and_none_means_until_now() -> 
     (gap,) = downtimes(silent, lanes(silent, ["orders"]))
     assert (gap.end, gap.over) == (hour(15), False)
 
+    for lag, gaps in ((7, 1), (0, 0)):
+        place = {"orders": SourceFacts(standing("orders", 2, 40, 7, lag))}
+        read = dataclasses.replace(silent, sources=place)
+        found = list(downtimes(read, lanes(read, ["orders"])))
+        assert len(found) == gaps, "a query that has read all is not down"
+
 
 def test_a_fork_and_the_first_run_are_no_downtime() -> None:
     facts = stories.story()

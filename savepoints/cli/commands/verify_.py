@@ -48,8 +48,8 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "--deep",
     "depth",
     flag_value="deep",
-    help="Also restore the savepoint from each form that it has, and compare the restored state "
-    "with the saved state.",
+    help="Also restore each form of the savepoint to a temporary checkpoint, and compare the "
+    "restored state with the saved state.",
 )
 @click.option(
     "--read-data",

@@ -252,9 +252,10 @@ def _to_safety(
     for one in done.transitions:
         if one.safety_id is None:
             raise NotFoundError(
-                f"{one.query} had nothing to save when the {done.verb} {done.operation_id} "
-                "began, so it has no state to go back to",
-                hint=f"choose a savepoint to roll back to: savepoints list --query {one.query}",
+                f"the {done.verb} {done.operation_id} cannot be undone: {one.query} had no state "
+                "to save when it began",
+                hint="roll back to an existing savepoint instead; to list them: savepoints list "
+                f"--query {one.query}",
                 query=one.query,
             )
         ids[one.query] = one.safety_id

@@ -199,8 +199,8 @@ def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
     """Refuse a form that a batch which is not saved yet will not have."""
     if form == "canonical":
         raise UsageError(
-            f"batch {found.batch_id} has no savepoint yet, and the one taken now will have "
-            "only the native form",
+            f"batch {found.batch_id} has no savepoint yet; the rollback would take one first, "
+            "which would have only the native form, so --format canonical cannot be used",
             hint="omit --format",
         )
 

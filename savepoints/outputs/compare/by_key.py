@@ -130,7 +130,8 @@ def read_output(spark: SparkSession, output: OutputVersion) -> DataFrame:
     if output.kind == "files":
         raise FileSinkError(
             f"{output.uri} is written by Spark's file sink, which keeps no old versions to read",
-            hint="leave this output out of the application: only Delta tables can be compared",
+            hint="only Delta tables can be compared: run the comparison with a copy of the "
+            "application that does not have this output",
             uri=output.uri,
         )
     uri = Uri.parse(output.uri).hadoop

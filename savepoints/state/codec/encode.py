@@ -328,6 +328,6 @@ def _refused(name: str, why: str) -> IncompatibleError:
     return IncompatibleError(
         f"{name} {why}",
         hint="use a value that the schema of the state allows; to see the state: savepoints "
-        "state NAME",
+        "state SAVEPOINT",
         field=name,
     )

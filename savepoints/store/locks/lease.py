@@ -339,7 +339,7 @@ def _held(record: LeaseRecord) -> SavepointsError:
     details = {"query": record.query, "holder": who, "verb": record.verb}
     if record.verb == ATTACH:
         return QueryRunningError(
-            f"the query {record.query} is running in its own driver: {who}, since "
+            f"the query {record.query} has been running in its own driver ({who}) since "
             f"{record.acquired_at}",
             hint="stop it in its driver with attached.stop(), which finishes the batch and "
             f"takes a savepoint; or end the driver: kill -TERM {record.holder.pid}",
