@@ -52,9 +52,9 @@ def refuse_topics(found: Pipeline, scope: Sequence[str]) -> None:
     for edge in found.topic_edges:
         if {edge.writer, edge.reader} <= {*scope}:
             raise IncompatibleError(
-                f"{edge.reader} reads topic {edge.topic}, which {edge.writer} writes to, so "
-                "these queries cannot be rolled back to an exact time",
-                hint="roll back to a group of savepoints, by its tag; to see the groups: savepoints "
+                f"{edge.reader} reads topic {edge.topic}, which {edge.writer} writes to, so these "
+                "queries cannot be rolled back to an exact time",
+                hint="roll back to a group of savepoints by its tag; to see the groups: savepoints "
                 f"pipeline list {found.query}",
                 query=edge.reader,
                 topic=edge.topic,
