@@ -147,11 +147,10 @@ class Inputs:
         if table is None or not archive_table.has(table, one.id, 0):
             where = f"the archive of {one.input}" + (f", {uri}" if uri else " (none is set)")
             raise NotFoundError(
-                f"the events of the merge {one.id}, which are in the state of {query}, are not "
-                f"in {where}",
+                f"the events of the merge {one.id} are in the state of {query}, but not in {where}",
                 hint=f"set {one.input} in [queries.{query}.archives] to the archive that has "
-                "them, or roll back to a savepoint from before the merge; list them: savepoints "
-                f"list --query {query}",
+                "these events, or roll back to a savepoint from before the merge; to list the "
+                f"savepoints: savepoints list --query {query}",
                 merge=one.id,
             )
 

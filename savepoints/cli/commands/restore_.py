@@ -60,8 +60,8 @@ class _Rewriting(TypedDict):
     "--outputs",
     type=click.Choice(["check", "none"]),
     default="check",
-    help="check: refuse if an output table already has later batches; none: skip this check, "
-    "for a program that writes to other tables.",
+    help="check: refuse if an output table already has batches later than the savepoint; none: "
+    "skip this check, because the program that will use the checkpoint writes to other tables.",
 )
 @click.option(
     "--new-query-id",

@@ -116,7 +116,7 @@ def refuse_run(store: Store, query: str, verb: str) -> None:
             "run yet",
             hint="add a query with another name to the settings: [queries.OTHER] with app_name "
             f'= "{query}"; or fork this one: savepoints fork latest NAME --query {query}; or '
-            f"restart it: savepoints reset {query} --to-earliest --state empty",
+            f"start it over with empty state: savepoints reset {query} --to-earliest --state empty",
             query=query,
             generation=one.generation,
         )

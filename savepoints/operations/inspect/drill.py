@@ -203,7 +203,8 @@ class _Drill:
                 raise NoCommittedBatchError(
                     f"the checkpoint {live} no longer has the offsets of batch {batch}, so "
                     f"the drill cannot repeat the batches after {self.savepoint.cut.batch_id}",
-                    hint="use a newer savepoint, or raise spark.sql.streaming.minBatchesToRetain",
+                    hint="use a newer savepoint; to keep offsets longer in future, raise "
+                    "spark.sql.streaming.minBatchesToRetain",
                     checkpoint=str(live),
                     batch_id=batch,
                 ) from None

@@ -338,7 +338,7 @@ def _require_rows(
     look = f"show the rows: savepoints state {savepoint.id} {options}"
     if not counted.chosen:
         raise NotFoundError(
-            f"none of {count_text(counted.rows, 'row')} matches: {change.where}",
+            f"no row matches: {change.where} ({count_text(counted.rows, 'row')} checked)",
             hint=look,
             savepoint=savepoint.id,
         )

@@ -293,7 +293,7 @@ def _keep_output(
         if batch_id is None and was.version >= 0:
             raise FileSinkError(
                 f"{uri} is written by Spark's file sink, which silently drops batches whose "
-                "numbers it has seen before, and with empty state batch numbers start from 0",
+                "numbers it has seen before; with empty state, batch numbers start again at 0",
                 hint="use --outputs truncate, or give the query a new output directory",
                 uri=uri,
             )
