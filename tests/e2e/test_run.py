@@ -67,11 +67,12 @@ def test_a_killed_run_goes_on_and_writes_every_batch_once(
         [sys.executable, "-m", "savepoints", "run", QUERY],
         cwd=shop.directory,
         env=environment(),
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     checkpoint = shop.store.root.of(f"{shop.root}/checkpoints/{QUERY}/1")
     wait_until(lambda: checkpoint.exists("offsets/0"), "the first batch has begun")
     runner.kill()
-    runner.wait()
+    assert "no periodic savepoints: to take them, add --every 10m" in runner.communicate()[1]
     assert shop.json("run", QUERY, "--until", "latest")["run"]["ended"] == "caught_up"
     assert shop.compare(until).exact

@@ -131,6 +131,8 @@ def _run(
 
     with supervisor.may_stop(runner.stop), periodically, recorder:
         order.progress(f"running {program.bound.app}, generation {generation.generation}")
+        if target is None and order.until is None and not program.every:
+            order.progress("no periodic savepoints: to take them, add --every 10m")
         to_its_end = (
             partial(target.run, runner)
             if target is not None
