@@ -61,7 +61,8 @@ class _Rewriting(TypedDict):
     type=click.Choice(["check", "none"]),
     default="check",
     help="check: refuse if an output table already has batches later than the savepoint; none: "
-    "skip this check, because the program that will use the checkpoint writes to other tables.",
+    "skip this check. Use none only if the program that will use the checkpoint writes to other "
+    "tables.",
 )
 @click.option(
     "--new-query-id",

@@ -132,8 +132,9 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
     if followed is None or followed.state != "finished":
         state = "was never begun" if followed is None else f"is {followed.state}"
         raise UnfinishedOperationError(
-            f"the merge {plan.follows.operation_id} of {plan.follows.query} {state}, so its "
-            f"correction {plan.operation_id} of {plan.query} cannot be carried out",
+            f"the merge {plan.follows.operation_id} of {plan.follows.query} {state}, so the "
+            f"correction of {plan.query} that follows from it, {plan.operation_id}, cannot be "
+            "completed",
             hint=f"run the whole merge again: {plan.command}; or undo only this correction: "
             f"savepoints operations undo {plan.operation_id}",
             query=plan.query,

@@ -105,8 +105,8 @@ def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
                 f"savepoints at different offsets cannot be compared: {first.query} is at "
                 f"{'; '.join(map(str, first.cut.offsets))} in {first.id}, and {other.query} is "
                 f"at {'; '.join(map(str, other.cut.offsets))} in {other.id}",
-                hint=f"run both to the same end point: savepoints compare {first.query} "
-                f"{other.query}",
+                hint="run both queries to the same end point and compare them there: savepoints "
+                f"compare {first.query} {other.query}",
                 savepoints=[first.id, other.id],
             )
 

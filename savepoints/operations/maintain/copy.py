@@ -242,7 +242,11 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
     if wrong:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {wrong[0].what} {wrong[0].problem}"
-            + (f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""),
+            + (
+                f" (and {count_text(len(wrong) - 1, 'more damaged file')})"
+                if len(wrong) > 1
+                else ""
+            ),
             hint=f"list all damaged files: savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
             files=[one.what for one in wrong],

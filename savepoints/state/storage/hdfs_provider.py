@@ -310,8 +310,9 @@ def _placed(
     hashes = batch.column("key_hash").to_numpy(zero_copy_only=False)
     if (hashes % partitions != partition).any():
         raise PlacementError(
-            f"a row was about to be written to state partition {partition} of {partitions}, "
-            "where Spark would not find its key"
+            f"refused to write a row to state partition {partition} of {partitions}: Spark would "
+            "look for its key in another one",
+            hint="nothing is restored; report this as a bug in savepoints",
         )
     keys = cast("list[bytes]", batch.column("key_bytes").to_pylist())
     return zip(keys, cast("list[bytes]", batch.column("value_bytes").to_pylist()), strict=True)

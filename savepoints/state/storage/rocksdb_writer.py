@@ -58,7 +58,7 @@ def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
     """Check that Spark's raw reader returns the columns this module was written for."""
     if set(columns) != read.COLUMNS:
         raise PrivateApiError(
-            f"cannot write the state of RocksDB with Spark {spark.version}: its state reader "
+            f"cannot write RocksDB state with Spark {spark.version}: its state reader "
             f"returns the columns {', '.join(sorted(columns))} instead of "
             f"{', '.join(sorted(read.COLUMNS))}",
             hint=RESTORE_NATIVE,
