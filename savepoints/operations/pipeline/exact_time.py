@@ -99,8 +99,8 @@ def beyond(savepoint: Savepoint, ends: Mapping[str, TablePosition]) -> str:
         position = table_position.parse(text)
         if position is None:
             raise IncompatibleError(
-                f"{savepoint.query} reads a table that is being rolled back and another source as well "
-                f"(its position: {text}), so it cannot be rolled back to an exact time",
+                f"{savepoint.query} reads a table that is being rolled back and another source as "
+                f"well (its position: {text}), so it cannot be rolled back to an exact time",
                 hint="roll back to a group of savepoints by its tag; to see the groups: savepoints "
                 f"pipeline list {savepoint.query}",
                 query=savepoint.query,
