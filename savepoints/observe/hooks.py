@@ -113,7 +113,9 @@ def _run(command: str, document: str, seconds: float) -> None:
             process.wait()
             raise TimeoutError(f"it took more than {seconds:g} s") from None
         if process.returncode:
-            raise ChildProcessError(f"exit code {process.returncode}: {_end(errors)}")
+            raise ChildProcessError(
+                f"the command ended with exit code {process.returncode}: {_end(errors)}"
+            )
 
 
 def _end(errors: IO[bytes]) -> str:

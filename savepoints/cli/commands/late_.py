@@ -38,9 +38,9 @@ def command(call: Invocation, query: str, since: datetime | None) -> None:
     batch read with the watermark of that batch, as each operator of the program does. Nothing is
     changed, and the query may be running.
 
-    Events that have been merged since are left out. Duplicates of events that were counted on
-    arrival are shown separately and never merged. To merge the others, use `savepoints merge QUERY
-    --dropped`.
+    Events that have been merged since are left out. Late duplicates of events that the query had
+    already counted in time are shown separately and never merged. To merge the remaining dropped
+    events, use `savepoints merge QUERY --dropped`.
 
     \b
     Examples:

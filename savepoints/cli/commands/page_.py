@@ -49,10 +49,10 @@ def command(
 ) -> None:
     """Write one HTML page that shows the state of the store.
 
-    The page starts with what needs attention and the command to type for it. For each query, it
-    shows the age of the last savepoint, how long it can still be restored, the lag, and the last
-    verify and drill. A timeline of savepoints, generations and forks follows, then the details of
-    every savepoint, the operations and the events.
+    The page starts with what needs attention and the command to run in each case. For each query,
+    it shows the age of the last savepoint, how much longer that can be restored, the lag, and the
+    last verify and drill. A timeline of savepoints, generations and forks follows, then the details
+    of every savepoint, the operations and the events.
 
     The page is a single file without scripts or external resources: mail it, print it, or keep it
     with an incident. It shows offsets, table URIs, tags and error messages, but no state rows.

@@ -67,13 +67,14 @@ def command(
     a new generation begins in a new checkpoint directory. If interrupted, run the command again to
     resume it, or `savepoints undo QUERY` to undo it.
 
-    With --at TIME --exact, the query runs the current application from the savepoint before TIME up
-    to, but not including, each partition's first record with a Kafka timestamp of TIME or later.
-    With --at-by commit, it goes to the newest batch committed at or before TIME.
+    With --at TIME --exact, the query goes back to the savepoint before TIME, and the current
+    application then reads on from there up to, but not including, each partition's first record
+    with a Kafka timestamp of TIME or later. With --at-by commit, the query goes back to the newest
+    batch committed at or before TIME.
 
     With --source, the new generation keeps the state but reads other sources. Pass one --source per
-    source of the program: `keep:0` continues source 0 of the savepoint, `new` starts as set in the
-    options of its reader, and a position as JSON starts exactly there.
+    source of the program: `keep:0` continues source 0 of the savepoint, `new` starts where the
+    options of the source's reader say, and a position as JSON starts exactly there.
 
     \b
     Examples:
@@ -82,7 +83,7 @@ def command(
       savepoints rollback --at 2026-11-20T10:00:00Z --exact --query order_totals --yes
       savepoints rollback --at-batch 1742 --query order_totals --dry-run
       savepoints rollback latest --source '{"orders-v2": {"0": 0, "1": 0}}' --yes
-      savepoints rollback --undo --query order_totals --yes
+      savepoints undo order_totals --yes
     """
     from savepoints.operations.rollback import rollback
 

@@ -125,7 +125,7 @@ def _origin(store: Store, fork: str) -> str:
         raise UsageError(
             f"{fork} was not created by `savepoints fork`, so the query that it would take "
             "over from is unknown",
-            hint=f"promote one of its forks: savepoints promote {' | '.join(forks)}"
+            hint=f"promote one of its forks ({', '.join(forks)}): savepoints promote {forks[0]}"
             if forks
             else f"name that query: savepoints promote {fork} --into QUERY",
             query=fork,

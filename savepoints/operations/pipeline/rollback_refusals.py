@@ -88,8 +88,8 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
             if read.table_uri in shared:
                 raise NotAlignedError(
                     f"{read.table_uri} is shared, and only its rows with "
-                    f"{shared[read.table_uri]} would be rewound: {one.query}, which reads the "
-                    "table, would skip the rows that others have written since",
+                    f"{shared[read.table_uri]} would be rewound, so {one.query}, which reads the "
+                    "table, would skip the rows that other writers have added since the savepoint",
                     hint="give the writing query a table of its own, or roll the queries back one "
                     "by one: savepoints rollback",
                     query=one.query,

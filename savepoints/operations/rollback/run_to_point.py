@@ -36,9 +36,10 @@ def application_of(
         raise UsageError(
             f"the point lies between two savepoints, so {query} has to run to reach it, but "
             f"{query} is not in the settings",
-            hint="use --at without --exact for the newest savepoint before that time, or choose "
-            f"one: savepoints list --query {query}; a query with an App also needs a section "
-            f"[queries.{query}] with app, checkpoints and outputs in the settings",
+            hint="for the newest savepoint before that time, use --at without --exact, or "
+            f"choose a savepoint: savepoints list --query {query}; to reach the point itself, "
+            f"which only a query with an App can, add a section [queries.{query}] with app, "
+            "checkpoints and outputs to the settings",
             query=query,
         )
     if not rewind_outputs:

@@ -108,7 +108,7 @@ def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
     except (DeltaError, OSError, ValueError) as error:
         raise IncompatibleError(
             f"own_rows does not work for {uri}: {where}: {plain(str(error))[:300]}",
-            hint="write an SQL condition on the table's columns in [queries.NAME.own_rows], for "
-            "example: source = 'shop'",
+            hint="in [queries.NAME.own_rows], give the output an SQL condition on the table's "
+            "columns, for example: totals = \"source = 'shop'\"",
             uri=uri,
         ) from None
