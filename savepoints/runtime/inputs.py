@@ -65,7 +65,8 @@ class Inputs:
                 f"the input {name} of {self.app.name} has no archive, which is needed to keep "
                 "merged events for later replays",
                 hint=f"set one in [queries.{self.app.name}.archives] in the settings: {name} = "
-                '"s3://bucket/path"; it may be empty as long as Kafka still has all events',
+                '"s3://bucket/path"; the archive may be empty as long as Kafka still has all '
+                "events",
                 query=self.app.name,
                 input=name,
             )

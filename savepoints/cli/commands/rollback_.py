@@ -83,7 +83,6 @@ def command(
       savepoints rollback --at 2026-11-20T10:00:00Z --exact --query order_totals --yes
       savepoints rollback --at-batch 1742 --query order_totals --dry-run
       savepoints rollback latest --source '{"orders-v2": {"0": 0, "1": 0}}' --yes
-      savepoints undo order_totals --yes
     """
     from savepoints.operations.rollback import rollback
 

@@ -121,7 +121,7 @@ class LiveQuery:
         """Refuse entities that have to be replayed from before something that no event tells of."""
         if entities and self.reach.ends_with:
             raise IncompatibleError(
-                f"{count_text(entities, 'entity')} would have to be replayed from before a change "
+                f"a replay of {count_text(entities, 'entity')} would lose a change of the state "
                 f"that no event caused: {self.reach.ends_with}",
                 hint="merge only events that are newer than that change, or correct the state "
                 f"by hand: savepoints edit latest --query {self.name}",

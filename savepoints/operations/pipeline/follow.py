@@ -103,10 +103,10 @@ def catch_up(
     reached = position.read(checkpoint)
     if reached.committed != batch or reached.positions != wanted:
         raise NotAlignedError(
-            f"{query} was to stop at {wanted} after batch {batch}, but its last batch is "
+            f"{query} should have stopped after batch {batch}, at {wanted}, but its last batch is "
             f"{reached.committed}, at {reached.positions}",
-            hint="undo the rollback, whose ID is shown by savepoints operations list (savepoints "
-            "operations undo ID), and try again",
+            hint="find the ID of the rollback with savepoints operations list, undo it with "
+            "savepoints operations undo ID, and try again",
             query=query,
         )
 

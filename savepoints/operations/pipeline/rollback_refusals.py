@@ -98,8 +98,8 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
             if gone := table_reads.unreadable_files(read):
                 raise NotAlignedError(
                     f"{one.query} has to read {read.table_uri} up to version {read.version}, "
-                    f"but {len(gone)} of its files no longer exist (removed by VACUUM or by "
-                    f"hand), for example {gone[0]}",
+                    f"but the table has lost {count_text(len(gone), 'file')} of that version "
+                    f"(by VACUUM or by hand), for example {gone[0]}",
                     hint=f"choose a later savepoint of {read.writer}, or one of {one.query} "
                     "that has already read these files: savepoints list",
                     query=one.query,

@@ -43,7 +43,7 @@ def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], t
         if "native" not in wanted:
             raise NativeOnlyError(
                 problem,
-                hint="use --format native, then run where Spark 4.2 is installed: "
+                hint="use --format native; then, where Spark 4.2 is installed, run: "
                 "savepoints export NAME",
                 operators=[],
             )
@@ -74,7 +74,7 @@ def require_readable(savepoint: Savepoint) -> None:
         raise NativeOnlyError(
             f"savepoint {savepoint.id} has only native files, whose rows cannot be read here: "
             f"{problem}",
-            hint=f"run where Spark 4.2 is installed: savepoints export {savepoint.id}",
+            hint=f"where Spark 4.2 is installed, run: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
         )
 

@@ -100,8 +100,8 @@ def refuse_lacking(uri: str, there: Iterable[str], written: StructType) -> None:
             f"{uri} lacks columns that the program writes: {', '.join(names)}; their values would "
             "be dropped",
             hint=f"add them with Spark SQL: ALTER TABLE delta.`{Uri.parse(uri).for_spark}` ADD "
-            f"COLUMNS ({columns}), after which programs that do not write them can no longer "
-            "upsert into the table; or remove them from what the program writes",
+            f"COLUMNS ({columns}), or remove them from what the program writes; once they are "
+            "added, a program that does not write them can no longer upsert into the table",
             uri=uri,
             columns=names,
         )

@@ -176,8 +176,9 @@ def undo(one: Isolation, operation_id: str) -> None:
     ]  # fmt: skip
     if later:
         raise NotAlignedError(
-            f"{one.uri} was created by {operation_id} and has been written to since: {later[0]}",
-            hint="find out who writes to the table; if it is not needed, delete it by hand",
+            f"{one.uri} was not deleted: {operation_id} created it, but it has been written to "
+            f"since: {later[0]}",
+            hint="find out who writes to the table; if nobody needs it, delete it by hand",
             uri=one.uri,
         )
     target.delete({info.path for info in target.list()} - {FORK_MARKER})
