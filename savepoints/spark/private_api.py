@@ -13,6 +13,7 @@
 | `StaticInvoke`, `ByteArray` | the order in which given rows are written | 4.2 | no `seed` |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
+| `__globPaths__` of file sources | a store whose path has brackets | 3.5 to 4.2 | no such path |
 
 Nothing else of this package reaches through py4j; a test holds that. What depends on the version
 without being private is in `savepoints.spark.versions`.
@@ -45,6 +46,7 @@ _LOWEST = -(1 << 63)
 # Null for null, nothing else null, and always the same.
 _INVOKED = (True, False, True)
 READ_ALL_COLUMN_FAMILIES = "_readAllColumnFamilies"
+GLOB_PATHS = "__globPaths__"
 
 
 def jvm(spark: SparkSession) -> JavaObject:

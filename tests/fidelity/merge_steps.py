@@ -181,7 +181,7 @@ class LateBatch:
             if one.canonical:
                 table = Location.of(str(self.place / f"base-{one.file}"))
                 canonical_table.export(self.spark, live.checkpoint, live.files, table)
-                rows = TableRows(self.spark, table.uri)
+                rows = TableRows(self.spark, table)
             mine = replayed.where(f"base = {number}").select("entity")
             seeds.append(replay.ReplayBase(mine, rows, live.layout))
         return seeds

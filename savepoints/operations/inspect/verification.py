@@ -173,7 +173,7 @@ def compare_contents(store: Store, savepoint: Savepoint) -> list[Finding]:
     found: Mapping[int, Contents] = {}
     findings: list[Finding] = []
     with _damage_found(findings, "state/", savepoint):
-        found = canonical_table.of_table(spark, canonical.table(store.root, savepoint.id).uri)
+        found = canonical_table.of_table(spark, canonical.table(store.root, savepoint.id))
     return findings or _compare_hashes(savepoint, found, "")
 
 

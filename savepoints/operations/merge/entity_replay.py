@@ -256,7 +256,7 @@ class MergeReplay(ShadowReplay):
         assert one.savepoint is not None
         spark, store = self.assignment.spark, self.assignment.live.store
         if "canonical" in one.savepoint.forms:
-            return TableRows(spark, canonical.table(store.root, one.savepoint.id).uri)
+            return TableRows(spark, canonical.table(store.root, one.savepoint.id))
         laid_out = self.place / f"base-{number}"
         export.mount(store.manifest(one.savepoint.id), store, laid_out)
         return CheckpointRows.of(spark, laid_out, read_cut(laid_out))

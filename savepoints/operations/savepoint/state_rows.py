@@ -32,12 +32,11 @@ def state_rows(stored: Manifest, store: Store, spark: SparkSession) -> Iterator[
         NativeOnlyError: If there is no table, and this Spark cannot read the files.
         PlacementError: From the block, if a row is not in the partition of its key.
     """
-    from savepoints.state.storage import canonical_table
+    from savepoints.state.storage import canonical_table, new_table
 
     savepoint = stored.savepoint
     if "canonical" in savepoint.forms:
-        table = canonical.table(store.root, savepoint.id)
-        yield canonical_table.rows_of_table(spark, table.uri)
+        yield new_table.read(spark, canonical.table(store.root, savepoint.id))
         return
     forms.require_readable(savepoint)
     with store.scratch() as scratch, canonical_table.placement_checked():

@@ -147,7 +147,7 @@ class Edited:
         spark = self.table.sparkSession
         with _failures():
             new_table.write(others.unionByName(changed), target, canonical_table.PARTITIONED_BY)
-        return _counted(observation.get), canonical_table.of_table(spark, target.uri)
+        return _counted(observation.get), canonical_table.of_table(spark, target)
 
 
 def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:

@@ -14,7 +14,6 @@ from savepoints.checkpoint.state.operators import Operator, native_only
 from savepoints.errors import PlacementError, SavepointsError
 from savepoints.io import Location
 from savepoints.state.storage import new_table, read
-from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -71,11 +70,6 @@ def export(
     found = {one.operator_id: _checked(one, observed[one].get) for one in observed}
     new_table.require_rows(written, sum(one.rows for one in found.values()), target)
     return found
-
-
-def rows_of_table(spark: SparkSession, table: Uri) -> DataFrame:
-    """Return the rows that `export` wrote."""
-    return spark.read.format("delta").load(table.hadoop)
 
 
 def rows_of_checkpoint(spark: SparkSession, checkpoint: Location, files: CutFiles) -> DataFrame:
@@ -138,9 +132,9 @@ def of_checkpoint(
     return found
 
 
-def of_table(spark: SparkSession, table: Uri) -> dict[int, Contents]:
+def of_table(spark: SparkSession, table: Location) -> dict[int, Contents]:
     """Read a canonical table, and return its totals as `export` did."""
-    sums = rows_of_table(spark, table).groupBy("operator_id").agg(*_sums()).collect()
+    sums = new_table.read(spark, table).groupBy("operator_id").agg(*_sums()).collect()
     return {row["operator_id"]: _contents(row.asDict()) for row in sums}
 
 

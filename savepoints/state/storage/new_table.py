@@ -1,7 +1,8 @@
-"""Write a new Delta table: Parquet by one Spark job, the commit by deltalake.
+"""Write a new Delta table, and read it: Parquet by one Spark job, the log by deltalake.
 
 Delta's own commit through Spark runs a second job, which reads back the log that it has just
-written, and takes about as long as all the rest where there are few rows.
+written, and takes about as long as all the rest where there are few rows. Its reader runs five jobs
+to find out what the log says.
 """
 
 from __future__ import annotations
@@ -11,14 +12,24 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from savepoints.errors import SAVE_NATIVE, IncompatibleError, NotAlignedError, TargetExistsError
+from savepoints.delta_reader import open_delta
+from savepoints.errors import (
+    RESTORE_NATIVE,
+    SAVE_NATIVE,
+    IncompatibleError,
+    NotAlignedError,
+    TargetExistsError,
+    VerificationError,
+)
 from savepoints.io import Location, ObjectInfo, in_parallel, storage_options
 from savepoints.moments import epoch_ms, utc_now
+from savepoints.spark.columns import quoted
+from savepoints.spark.private_api import GLOB_PATHS
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 # State bytes are distinct and unordered: dictionaries and statistics of them would cost a third of
 # the time for nothing. Row counts are kept. Zstandard takes as long as Spark's default, for little
@@ -32,6 +43,9 @@ _WRITING = {
         f"parquet.enable.dictionary#{name}": "false" for name in ("key_bytes", "value_bytes", "ord")
     },
 }
+_PARQUET = ".parquet"
+# What Delta calls a feature for readers, and Parquet knows by itself.
+_READ = frozenset({"timestampNtz"})
 _CONFIGURATION = {"delta.dataSkippingNumIndexedCols": "0"}
 _PLAIN = frozenset(
     {"byte", "short", "integer", "long", "float", "double", "string", "binary", "boolean", "date"}
@@ -67,7 +81,7 @@ def write(rows: DataFrame, target: Location, partition_by: Sequence[str]) -> int
         rows.sparkSession.conf.set(name, value)
     # `append` because an empty directory on a local disk would be an error otherwise.
     rows.write.partitionBy(*partition_by).mode("append").parquet(target.uri.hadoop)
-    files = [one for one in target.list() if one.path.endswith(".parquet")]
+    files = [one for one in target.list() if one.path.endswith(_PARQUET)]
     counts = in_parallel(lambda info: _row_count(target, info), files)
     create_table_with_add_actions(
         str(target),
@@ -78,6 +92,41 @@ def write(rows: DataFrame, target: Location, partition_by: Sequence[str]) -> int
         storage_options=storage_options(target.uri),
     )
     return sum(counts)
+
+
+def read(spark: SparkSession, target: Location) -> DataFrame:
+    """Return the rows that `write` wrote.
+
+    Raises:
+        IncompatibleError: If somebody has changed the table in a way that files alone do not show.
+        VerificationError: If a file is gone.
+    """
+    from pyspark.sql.types import StructType
+
+    table = open_delta(target)
+    if features := {*(table.protocol().reader_features or ())} - _READ:
+        raise IncompatibleError(
+            f"another program has changed {target}, which now has {', '.join(sorted(features))}",
+            hint=RESTORE_NATIVE,
+            target=str(target),
+        )
+    named = table.get_add_actions().column("path").to_pylist()
+    there = {one.path for one in target.list() if one.path.endswith(_PARQUET)}
+    if missing := {*named} - there:  # Spark would silently read the others.
+        raise VerificationError(
+            f"{target} has lost {count_text(len(missing), 'file')}, for example {min(missing)}",
+            hint="find what is left of the savepoint: savepoints verify NAME",
+            target=str(target),
+        )
+    # Listed as a whole, which takes few requests, unless there are files that the log does not
+    # name: Delta's own writer, which wrote such tables before, left those of tasks that failed.
+    paths = [target.uri] if there == {*named} else [target.uri / one for one in sorted(named)]
+    schema = StructType.fromJson(json.loads(table.schema().to_json()))
+    reader = spark.read.schema(schema)
+    reader = reader.options(**{GLOB_PATHS: "false", "basePath": target.uri.hadoop})
+    rows = reader.parquet(*(one.hadoop for one in paths))
+    # Spark puts the columns by which files are partitioned last.
+    return rows.select(*map(quoted, schema.fieldNames()))
 
 
 def require_rows(found: int, read: int, target: Location) -> None:

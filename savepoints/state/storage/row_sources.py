@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
-from savepoints.state.storage import canonical_table, read
-from savepoints.uri import Uri
+from savepoints.state.storage import new_table, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,13 +37,13 @@ class TableRows:
     """Rows of the canonical table of a savepoint."""
 
     spark: SparkSession
-    table: Uri
+    table: Location
 
     def rows(self, operator_id: int, store: str) -> DataFrame:
         """Return the rows of a store; see `SavedRows`."""
         from pyspark.sql import functions as F
 
-        table = canonical_table.rows_of_table(self.spark, self.table)
+        table = new_table.read(self.spark, self.table)
         mine = table.where((F.col("operator_id") == operator_id) & (F.col("store_name") == store))
         return mine.withColumn("key", F.col("key")[f"op{operator_id}"]).select(*COLUMNS)
 

@@ -11,7 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from savepoints.errors import IncompatibleError, NotAlignedError, TargetExistsError
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    TargetExistsError,
+    VerificationError,
+)
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.state.storage import new_table
@@ -43,11 +48,43 @@ def test_spark_reads_back_every_type_as_it_was(spark: SparkSession, on_local: Lo
 
     assert new_table.write(rows, target, ["part"]) == len(ROWS)
 
-    found = spark.read.format("delta").load(target.uri.hadoop)
-    assert found.dtypes == rows.dtypes
-    assert sorted(map(repr, found.collect())) == sorted(map(repr, rows.collect()))
+    by_delta = spark.read.format("delta").load(target.uri.hadoop)
+    for found in (by_delta, new_table.read(spark, target)):
+        assert found.dtypes == rows.dtypes
+        assert sorted(map(repr, found.collect())) == sorted(map(repr, rows.collect()))
     with pytest.raises(TargetExistsError, match="already has"):
         new_table.write(rows, target, ["part"])
+
+
+@pytest.mark.spark
+def test_trap_files_of_tasks_that_failed_are_not_read(
+    spark: SparkSession, on_local: Location
+) -> None:
+    """Delta's own writer leaves them; and the path of a store may look like a pattern."""
+    target = on_local / "a[b]{c}*"
+    new_table.write(spark.newSession().range(7).selectExpr("id", "id % 2 part"), target, ["part"])
+    one = next(info.path for info in target.list() if info.path.endswith(".parquet"))
+    target.put("part=0/part-lost.parquet", target.get(one))
+
+    assert sorted(row.id for row in new_table.read(spark, target).collect()) == list(range(7))
+
+    target.delete([one])
+    with pytest.raises(VerificationError, match="has lost 1 file, for example part="):
+        new_table.read(spark, target)
+
+
+@pytest.mark.spark
+def test_trap_rows_that_somebody_has_deleted_in_place_would_be_read(
+    spark: SparkSession, on_local: Location
+) -> None:
+    """Not from the files: vectors beside them say which rows are left out."""
+    target = on_local / "table"
+    new_table.write(spark.newSession().range(7).selectExpr("id", "id % 2 part"), target, ["part"])
+    table = f"delta.`{target.uri.hadoop}`"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
+
+    with pytest.raises(IncompatibleError, match=r"another program has changed .*deletionVectors"):
+        new_table.read(spark, target)
 
 
 @pytest.mark.spark
