@@ -32,6 +32,7 @@ STORIES = [
     "tests/e2e/test_rollback.py::test_offsets_that_kafka_no_longer_has_are_refused",
     "tests/e2e/test_fork.py",
     "tests/e2e/test_compare.py",
+    "tests/e2e/test_promote.py",
 ]
 # Where a merge can read the state: that of Spark's default store has metadata since 4.0.
 MERGES = ["tests/fidelity/test_merge_oracle.py::test_other_state_stores[window-hdfs]"]

@@ -81,6 +81,7 @@ _VERBS = {
     "`run` with periodic savepoints": ("exact", "exact", "exact", "exact"),
     "`rollback` of such a query with its table, on S3": ("exact", "exact", "exact", "exact"),
     "`fork`": ("exact", "exact", "exact", "exact"),
+    "`promote`, and its undo": ("exact", "exact", "exact", "exact"),
     "`compare`": (
         "exact with `--no-state`; refused without",
         "exact",
