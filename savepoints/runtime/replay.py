@@ -116,7 +116,8 @@ class Replay:
                 raise IncompatibleError(
                     f"late events cannot be merged into operator {one.operator_id} "
                     f"({one.name}): {why}",
-                    hint="let the query read everything again: savepoints reset QUERY "
+                    hint="to include them, empty the outputs and read again all that the sources "
+                    "still have: savepoints reset QUERY "
                     "--to-earliest --outputs truncate",
                     operator_id=one.operator_id,
                 )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=10,
     metavar="ROWS",
-    help="How many added, removed and changed rows to show for each variable; 10 by default.",
+    help="How many added, removed and changed rows to show for each state variable; 10 by default.",
 )
 @of_query
 @common

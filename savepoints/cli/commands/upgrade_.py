@@ -38,8 +38,8 @@ def command() -> None:
     multiple=True,
     metavar="START",
     help="Where a source of the program would start, as for `savepoints restore`: keep:N, new, or "
-    "a position as JSON. Repeat the option for each source, in the program's order; topics are "
-    "then not compared.",
+    "a position as JSON. Repeat the option for each source, in the program's order. If it is "
+    "given, the program's topics are not compared with those of the savepoint.",
 )
 @of_query
 @common

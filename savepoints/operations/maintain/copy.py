@@ -279,8 +279,8 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
     raise TargetExistsError(
         f"{target.root} already has a savepoint {savepoint.id}, but with different content",
         hint=f"compare the two: savepoints show {savepoint.id}, then the same with --store "
-        f"{target.root}; if only one of them has the canonical form, add it in the other store: "
-        f"savepoints export {savepoint.id} --store URI",
+        f"{target.root}; if only one of them has the canonical form, write that to the other "
+        f"store: savepoints export {savepoint.id} --store URI",
         savepoint=savepoint.id,
         target=str(target.root),
     )

@@ -226,9 +226,9 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
     for read in cut.reads:
         if read.table_uri not in there.values():
             raise UsageError(
-                f"{cut.savepoint.query} reads {read.table_uri}, but its inputs in the settings "
-                f"are other tables: {', '.join(there.values()) or 'none'}",
-                hint=f"name the table in [queries.{cut.savepoint.query}.tables]",
+                f"{cut.savepoint.query} reads {read.table_uri}, which is not among its inputs in "
+                f"the settings: {', '.join(there.values()) or 'none'}",
+                hint=f"add the table to [queries.{cut.savepoint.query}.tables]",
                 query=cut.savepoint.query,
                 uri=read.table_uri,
             )

@@ -53,7 +53,8 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
         raise IncompatibleError(
             f"the columns of {uri} changed between versions {one} and {other}, so only the "
             "whole table can be rewound, not just the rows that match own_rows",
-            hint=f"remove this output from [queries.NAME.own_rows], or {LEAVE_OUTPUTS}",
+            hint="to rewind the whole table, with the rows that others wrote, remove this output "
+            f"from [queries.NAME.own_rows]; or {LEAVE_OUTPUTS}",
             uri=uri,
         )
     columns = ", ".join(f'"{field.name}"' for field in left.schema().fields)

@@ -312,7 +312,7 @@ def _placed(
         raise PlacementError(
             f"refused to write a row to state partition {partition} of {partitions}: Spark would "
             "look for its key in another one",
-            hint="nothing is restored; report this as a bug in savepoints",
+            hint="nothing has been restored; report this as a bug in savepoints",
         )
     keys = cast("list[bytes]", batch.column("key_bytes").to_pylist())
     return zip(keys, cast("list[bytes]", batch.column("value_bytes").to_pylist()), strict=True)
