@@ -2,6 +2,7 @@
 
 From command to prompt, so the starts of the driver and of its executors are in it. Everything is on
 a disk that they share: an S3 server on the same machine would take the processor of an executor.
+Each worker has a processor of its own; on two, the driver shares them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def measure(directory: Path, keys: int, rounds: int) -> Result:
         spawning = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawning) as apart:
             apart.submit(_save, home, keys).result()
-        with standalone.start(home) as cluster:
+        with standalone.start(home, pinned=True) as cluster:
             known = state.settings()
             conf = {**known.spark.conf, **cluster.conf, "spark.driver.memory": _DRIVER_MEMORY}
             spark = known.spark.model_copy(update={"master": cluster.master, "conf": conf})

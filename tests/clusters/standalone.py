@@ -58,11 +58,13 @@ class Cluster:
 
 
 @contextmanager
-def start(directory: Path) -> Iterator[Cluster]:
+def start(directory: Path, *, pinned: bool = False) -> Iterator[Cluster]:
     """Start a cluster; executors have this process' environment, with AWS' variables.
 
     Args:
         directory: For logs and the executors' Python; outside of `/tmp`, which they may not see.
+        pinned: Give each worker a processor of its own. Spark's tasks are counted by cores, but the
+            threads of RocksDB and of the JVM beside them take what there is.
     """
     own_files = _may_unshare()
     with ExitStack() as stack:
@@ -77,6 +79,8 @@ def start(directory: Path) -> Iterator[Cluster]:
             if own_files:
                 script = 'mount -t tmpfs tmpfs /tmp && exec "$@"'
                 command = ("unshare", "--mount", "sh", "-c", script, "worker", *command)
+            if pinned:
+                command = ("taskset", "--cpu-list", str(number - 1), *command)
             is_there = partial(_has, page, number)
             _service(stack, f"worker-{number}", directory, command, is_there)
         yield Cluster(master, bare_python.make(directory / "python"), own_files)
