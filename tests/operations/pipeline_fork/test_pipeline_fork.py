@@ -275,7 +275,7 @@ def test_settings_that_name_other_tables_for_a_fork_are_refused(line: Line) -> N
 def test_a_table_that_no_input_names_is_refused(line: Line) -> None:
     line.configured["gold"] = line.configured["gold"].model_copy(update={"tables": {}})
 
-    with pytest.raises(UsageError, match=r"its inputs in the settings are other tables"):
+    with pytest.raises(UsageError, match=r"which is not among its inputs in the settings"):
         plan(line)
 
 
