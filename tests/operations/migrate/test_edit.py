@@ -284,16 +284,16 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             (
                 StateEdit("true", ("sum = 0",)),
                 UsageError,
-                "of 5 rows would be updated, more than 3",
+                "5 of 5 rows would be updated, more than the limit of 3",
             ),
             (
                 StateEdit("true", delete=True),
                 UsageError,
-                "5 of 5 rows would be removed, more than 3",
+                "5 of 5 rows would be removed, more than the limit of 3",
             ),
             (StateEdit("k = 1", ("k = 2",)), UsageError, "belongs to the key"),
             (StateEdit("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
-            (StateEdit("k = 1", ("total = 2",)), UsageError, "no field 'total'"),
+            (StateEdit("k = 1", ("total = 2",)), UsageError, "no column 'total'"),
             (StateEdit("k = 1", ("sum",)), UsageError, "is not in the form FIELD=SQL"),
             (
                 StateEdit("k = 1", ("sum = 1", "value.sum = 2")),
