@@ -30,7 +30,7 @@ demo-late: java $(VENV)/.installed ## Last year's orders arrive today, and are m
 demo-pipeline: java $(VENV)/.installed ## Bronze, silver and gold: late orders merged through all three (5 to 8 minutes)
 	@$(BIN)/savepoints demo pipeline
 
-test: java $(VENV)/.installed ## What a change needs (10 to 12 minutes); SEED=1 draws by that number
+test: java $(VENV)/.installed ## What a change needs (10 minutes); SEED=1 draws by that number
 	@$(SEEDED) $(BIN)/python -m tests.tier change
 
 test-fast: $(VENV)/.installed ## Of these, the ones without a JVM

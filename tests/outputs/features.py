@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from savepoints.outputs.delta.writable import Engine
 
 _IDENTITY = "refused: identity values"
+_SINCE_WIDENED = "exact from savepoints since the widening; refused from older ones"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ FEATURES = {
     "row_tracking": TableFeature("row tracking"),
     "in_commit_timestamps": TableFeature("in-commit timestamps"),
     "clustering": TableFeature("liquid clustering"),
-    "type_widening": TableFeature("type widening"),
+    "type_widening": TableFeature("type widening", correct=_SINCE_WIDENED),
     "identity": TableFeature("identity columns", "spark", _IDENTITY, _IDENTITY),
 }
 BY_SPARK = [name for name, one in FEATURES.items() if one.engine == "spark"]
