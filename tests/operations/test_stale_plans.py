@@ -235,7 +235,7 @@ def test_trap_resume_and_undo_never_send_to_each_other(
 
     assert journal.unfinished(query.store.root, "totals") is None
     assert query.rows == [0, 1, 2, 3]
-    with pytest.raises(UsageError, match="was undone at"):
+    with pytest.raises(UsageError, match="was already undone at"):
         unfinished.resume(query.store, operation.id)
 
 
