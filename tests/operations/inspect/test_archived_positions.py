@@ -169,7 +169,7 @@ def test_trap_a_reset_forgets_what_was_merged(query: Query) -> None:
     Ledger(query.store.root).add(done)
     assert query.plan(Target("current")).warnings == (), "nothing lies ahead"
     known = replace_app(query, "tests.sources.json_input:app")
-    with pytest.raises(NotFoundError, match=r"op-merged are in the state of .* not in the archive of orders"):
+    with pytest.raises(NotFoundError, match=r"op-merged are in the state .* not in the archive of"):
         known.plan(Target("earliest"))
     # Also where Kafka has all of them.
     with pytest.raises(NotFoundError, match="op-merged"):
