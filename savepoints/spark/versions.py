@@ -100,6 +100,11 @@ class SparkVersion:
         return "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 
     @property
+    def has_arrow_functions(self) -> bool:
+        """Whether functions of Python can get and return arrays of Arrow."""
+        return self.number >= (4, 1)
+
+    @property
     def repartitions_by_id(self) -> bool:
         """Whether `DataFrame.repartitionById` exists."""
         return self.number >= (4, 1)

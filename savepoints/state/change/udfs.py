@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from savepoints.checkpoint.evolution.findings import unique_names
 from savepoints.checkpoint.state.schema import SparkType, StateField
+from savepoints.spark.arrow_functions import arrow_function
 from savepoints.state.change import column_transforms
 from savepoints.state.codec import decode as codec_decode
 from savepoints.state.codec.encode import encode
@@ -29,7 +30,6 @@ RowFunction: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"
 def decoder(fields: Sequence[StateField], where: str) -> Columnwise | None:
     """Return a decoder of rows into a struct without voids; None if it would be empty."""
     import pyarrow as pa
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
     names = unique_names([one.name for one in fields])
     arrow = codec_decode.arrow_fields(fields, where)
@@ -42,14 +42,12 @@ def decoder(fields: Sequence[StateField], where: str) -> Columnwise | None:
         decoded = codec_decode.decode(cast("pa.BinaryArray", found), fields, where)
         return pa.StructArray.from_arrays([decoded[place] for place in kept], fields=result)
 
-    made = arrow_udf(decode, _struct_type(fields, names), ArrowUDFType.SCALAR)
-    return cast("Columnwise", made)
+    return arrow_function(decode, _struct_type(fields, names))
 
 
 def encoder(fields: Sequence[StateField], where: str) -> Columnwise:
     """Return an encoder of values; null stays null."""
     import pyarrow as pa
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
     arrow = codec_decode.arrow_fields(fields, where)
 
@@ -67,13 +65,11 @@ def encoder(fields: Sequence[StateField], where: str) -> Columnwise:
         encoded = encode(parts, fields, where)
         return _spread(encoded, there)
 
-    made = arrow_udf(encode_values, "binary", ArrowUDFType.SCALAR)
-    return cast("Columnwise", made)
+    return arrow_function(encode_values, "binary")
 
 
 def changer(function: RowFunction, frozen: frozenset[str], value_type: DataType) -> Columnwise:
     """Return a function over structs of a row's columns that returns the new values."""
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
     def change(found: Array) -> Array:
         import pyarrow as pa
@@ -85,7 +81,7 @@ def changer(function: RowFunction, frozen: frozenset[str], value_type: DataType)
         new = column_transforms.exactly(made.column("value"), batch.schema.field("value").type)
         return _spread(new, there)
 
-    return cast("Columnwise", arrow_udf(change, value_type, ArrowUDFType.SCALAR))
+    return arrow_function(change, value_type)
 
 
 def _spread(values: Array, there: Array) -> Array:

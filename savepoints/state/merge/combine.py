@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.checkpoint.evolution.operator_pairs import WITH_PLAIN_KEYS
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.checkpoint.state.schema import StateSchema
 from savepoints.errors import IncompatibleError
+from savepoints.spark.arrow_functions import arrow_function
 from savepoints.state.change import column_transforms
 from savepoints.state.codec import decode, encode
 from savepoints.state.storage.row_sources import COLUMNS, SavedRows
@@ -101,12 +102,10 @@ def required(
 
 
 def _function(one: Combined) -> Callable[..., Column]:
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
-
     def combined(keys, live, late):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  (Spark reads hints)
         return _combine(one, keys, live, late)
 
-    return cast("Callable[..., Column]", arrow_udf(combined, "binary", ArrowUDFType.SCALAR))
+    return arrow_function(combined, "binary")
 
 
 def _combine(
