@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from savepoints.model import Generation, Savepoint
+from savepoints.operations.inspect.topology import Topology
 from savepoints.store.tables import living_line
 from savepoints.ui.facts import StoreFacts
 
@@ -114,13 +115,15 @@ def downtimes(facts: StoreFacts, drawn: Sequence[Lane]) -> Iterator[Downtime]:
 
 def _has_read_all(facts: StoreFacts, lane: Lane) -> bool:
     """Return whether there is nothing for a generation to read, as far as its sources are known."""
+    place = _place_of(facts, lane)
+    return place is not None and all(one.lag == 0 for one in place.sources)
+
+
+def _place_of(facts: StoreFacts, lane: Lane) -> Topology | None:
+    """Return where the query stands, if that is in this generation."""
     sources = facts.sources.get(lane.query)
     place = sources.topology if sources else None
-    return (
-        place is not None
-        and place.generation == lane.generation
-        and all(one.lag == 0 for one in place.sources)
-    )
+    return place if place and place.generation == lane.generation else None
 
 
 def _batches_of(facts: StoreFacts, lane: Lane) -> list[datetime]:
@@ -131,9 +134,8 @@ def _batches_of(facts: StoreFacts, lane: Lane) -> list[datetime]:
         if (one.query, one.generation) == (lane.query, lane.generation)
         and one.cut.committed_at >= lane.begun_at
     ]
-    sources = facts.sources.get(lane.query)
-    place = sources.topology if sources else None
-    if place and place.generation == lane.generation and place.committed_at >= lane.begun_at:
+    place = _place_of(facts, lane)
+    if place and place.committed_at >= lane.begun_at:
         found.append(place.committed_at)
     return found
 

@@ -19,12 +19,14 @@ class TableFeature:
         engine: What makes the commit of a rewind.
         correct: Rows of entities replaced by a merge.
         promote: All rows replaced by those of a fork; `promote --outputs point` takes any table.
+        base: The first batch from whose version on rows can be taken for a merge.
     """
 
     label: str
     engine: Engine = "spark"
     correct: str = "exact"
     promote: str = "exact"
+    base: int = 1
 
 
 FEATURES = {
@@ -37,7 +39,7 @@ FEATURES = {
     "row_tracking": TableFeature("row tracking"),
     "in_commit_timestamps": TableFeature("in-commit timestamps"),
     "clustering": TableFeature("liquid clustering"),
-    "type_widening": TableFeature("type widening", correct=_SINCE_WIDENED),
+    "type_widening": TableFeature("type widening", correct=_SINCE_WIDENED, base=2),
     "identity": TableFeature("identity columns", "spark", _IDENTITY, _IDENTITY),
 }
 BY_SPARK = [name for name, one in FEATURES.items() if one.engine == "spark"]

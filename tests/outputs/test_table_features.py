@@ -32,8 +32,8 @@ FORK, BATCH = "trial/totals/1", 4
 ROWS = [(0, "even"), (2, "even"), (3, "even"), *((n, "odd") for n in range(100, 104))]
 
 
-def correction(table: SparkTable, base: int = 2) -> Correction:
-    """Plan to correct entities from a batch on, by default from one since all types are wide."""
+def correction(table: SparkTable, base: int) -> Correction:
+    """Plan to correct entities from a batch on."""
     return correct.plan(
         "totals",
         table.uri,
@@ -57,10 +57,10 @@ def test_rows_of_entities_are_corrected_and_uncorrected(
     table = SparkTable(spark, name, on_local)
     if FEATURES[name].correct.startswith("refused"):
         with pytest.raises(IncompatibleError, match="again for the table's identity columns: id"):
-            correction(table)
+            correction(table, FEATURES[name].base)
         assert table.newest == 5
         return
-    before, plan = table.rows(), correction(table)
+    before, plan = table.rows(), correction(table, FEATURES[name].base)
     base = plan.live.newest
     entities = spark.createDataFrame([("2", base), ("1", None)], "entity string, version bigint")
     written = "n BIGINT, part STRING, replay_slice INT"
@@ -92,7 +92,7 @@ def test_trap_rows_from_before_a_type_was_widened_are_not_taken(
 )
 def test_a_correction_is_taken_back(spark: SparkSession, on_local: Location, name: str) -> None:
     table = SparkTable(spark, name, on_local)
-    before, plan = table.rows(), correction(table)
+    before, plan = table.rows(), correction(table, FEATURES[name].base)
     entities = spark.createDataFrame([("3", None)], "entity string, version bigint")
     correct.execute(
         spark, plan, entities, spark.createDataFrame([], "n BIGINT, part STRING, replay_slice INT")

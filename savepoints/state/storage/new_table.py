@@ -110,9 +110,9 @@ def read(spark: SparkSession, target: Location) -> DataFrame:
             hint=RESTORE_NATIVE,
             target=str(target),
         )
-    named = table.get_add_actions().column("path").to_pylist()
+    named = {*table.get_add_actions().column("path").to_pylist()}
     there = {one.path for one in target.list() if one.path.endswith(_PARQUET)}
-    if missing := {*named} - there:  # Spark would silently read the others.
+    if missing := named - there:  # Spark would silently read the others.
         raise VerificationError(
             f"{target} has lost {count_text(len(missing), 'file')}, for example {min(missing)}",
             hint="find what is left of the savepoint: savepoints verify NAME",
@@ -120,10 +120,10 @@ def read(spark: SparkSession, target: Location) -> DataFrame:
         )
     # Listed as a whole, which takes few requests, unless there are files that the log does not
     # name: Delta's own writer, which wrote such tables before, left those of tasks that failed.
-    paths = [target.uri] if there == {*named} else [target.uri / one for one in sorted(named)]
+    paths = [target.uri] if there == named else [target.uri / one for one in sorted(named)]
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    reader = spark.read.schema(schema)
-    reader = reader.options(**{GLOB_PATHS: "false", "basePath": target.uri.hadoop})
+    options = {GLOB_PATHS: "false", "basePath": target.uri.hadoop}
+    reader = spark.read.schema(schema).options(**options)
     rows = reader.parquet(*(one.hadoop for one in paths))
     # Spark puts the columns by which files are partitioned last.
     return rows.select(*map(quoted, schema.fieldNames()))

@@ -41,6 +41,11 @@ ROWS = [
 ] + [(7, *[None] * 17)]  # fmt: skip
 
 
+def write_seven(spark: SparkSession, target: Location) -> None:
+    rows = spark.newSession().range(7).selectExpr("id", "id % 2 part")
+    new_table.write(rows, target, ["part"])
+
+
 @pytest.mark.spark
 def test_spark_reads_back_every_type_as_it_was(spark: SparkSession, on_local: Location) -> None:
     rows = spark.newSession().createDataFrame(ROWS, COLUMNS)
@@ -62,7 +67,7 @@ def test_trap_files_of_tasks_that_failed_are_not_read(
 ) -> None:
     """Delta's own writer leaves them; and the path of a store may look like a pattern."""
     target = on_local / "a[b]{c}*"
-    new_table.write(spark.newSession().range(7).selectExpr("id", "id % 2 part"), target, ["part"])
+    write_seven(spark, target)
     one = next(info.path for info in target.list() if info.path.endswith(".parquet"))
     target.put("part=0/part-lost.parquet", target.get(one))
 
@@ -79,7 +84,7 @@ def test_trap_rows_that_somebody_has_deleted_in_place_would_be_read(
 ) -> None:
     """Not from the files: vectors beside them say which rows are left out."""
     target = on_local / "table"
-    new_table.write(spark.newSession().range(7).selectExpr("id", "id % 2 part"), target, ["part"])
+    write_seven(spark, target)
     table = f"delta.`{target.uri.hadoop}`"
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
 
