@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
 from benchmarks import state
-from benchmarks.result import Result, Sample, in_turns, seconds
+from benchmarks.result import Result, Sample, in_turns, seconds, timed
 from savepoints.config.settings import QuerySettings
 from savepoints.local import LocalWorld
 from spark_jobs.orders.cdnow import orders_between, read_orders
@@ -74,7 +71,7 @@ def _ours(scratch: Path, environment: Mapping[str, str]) -> Mapping[str, Sample]
     settings = scratch / "savepoints.toml"
     state.write(known.model_copy(update=changes), settings)
     words = ("run", "order_totals", "--until", "latest", "--format", "native")
-    took, said = _timed(
+    took, said = timed(
         ["-m", "savepoints", *words, "--progress", "plain", "--config", str(settings)], environment
     )
     samples = {"ours": Sample(took, 0, 0)}
@@ -87,20 +84,5 @@ def _ours(scratch: Path, environment: Mapping[str, str]) -> Mapping[str, Sample]
 
 
 def _peer(scratch: Path, environment: Mapping[str, str]) -> Mapping[str, Sample]:
-    took, _ = _timed(["-m", "benchmarks.plain_run", TOPIC, str(scratch)], environment)
+    took, _ = timed(["-m", "benchmarks.plain_run", TOPIC, str(scratch)], environment)
     return {"peer": Sample(took, 0, 0)}
-
-
-def _timed(words: list[str], environment: Mapping[str, str]) -> tuple[float, str]:
-    begun = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=Path(__file__).parents[1],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
-    return time.monotonic() - begun, done.stderr

@@ -8,9 +8,6 @@ Each worker has a processor of its own; on two, the driver shares them.
 from __future__ import annotations
 
 import multiprocessing
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -18,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks import state
-from benchmarks.result import Result, Sample, Side, copied, in_turns, seconds
+from benchmarks.result import Result, Sample, Side, copied, in_turns, seconds, timed
 from savepoints.config.settings import Settings
 from savepoints.handle import Store
 from tests.clusters import standalone
@@ -70,10 +67,5 @@ def _restore(settings: Settings, home: Path, executors: int) -> Side:
 def _restored(config: Path, name: str, scratch: Path) -> Mapping[str, Sample]:
     target = str(scratch / "restored")
     words = ("restore", "latest", "--query", _QUERY, "--to", target, "--format", "canonical")
-    command = [sys.executable, "-m", "savepoints", *words, "--yes", "--config", str(config)]
-    begun = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    took = time.monotonic() - begun
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
+    took, _ = timed(["-m", "savepoints", *words, "--yes", "--config", str(config)])
     return {name: Sample(took, *copied(scratch))}

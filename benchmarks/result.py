@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +76,26 @@ def in_turns(directory: Path, rounds: int, *sides: Side) -> dict[str, list[Sampl
 def seconds(samples: Sequence[Sample]) -> float:
     """Return the median of the seconds."""
     return median(sample.seconds for sample in samples)
+
+
+def timed(words: Sequence[str], environment: Mapping[str, str] | None = None) -> tuple[float, str]:
+    """Run Python with arguments, and return how many seconds that took and what it said on stderr.
+
+    Raises:
+        RuntimeError: If it fails, with what it said.
+    """
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=Path(__file__).parents[1],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    return time.monotonic() - begun, done.stderr
 
 
 def copied(directory: Path) -> tuple[int, int]:

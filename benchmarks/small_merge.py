@@ -20,7 +20,7 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks import state
-from benchmarks.result import Result, Sample, seconds
+from benchmarks.result import Result, Sample, seconds, timed
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
@@ -127,21 +127,20 @@ class _Story:
             self._sample("the pause of the query", merged.pause_seconds)
 
     def _command(self, *words: str) -> float:
-        begun = time.monotonic()
-        done = subprocess.run(self._words(*words), capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr)
-        return time.monotonic() - begun
+        took, _ = timed(self._words(*words))
+        return took
 
     def _words(self, *words: str) -> list[str]:
         config = ("--config", str(self.directory / _FILE))
-        return [sys.executable, "-m", "savepoints", *words, "--progress", "plain", *config]
+        return ["-m", "savepoints", *words, "--progress", "plain", *config]
 
     @contextmanager
     def _running(self) -> Iterator[None]:
         """Run the query in a process of its own, which has read all orders."""
         with (self.directory / "run.log").open("w") as said:
-            child = subprocess.Popen(self._words("run", QUERY), stdout=said, stderr=said)
+            child = subprocess.Popen(
+                [sys.executable, *self._words("run", QUERY)], stdout=said, stderr=said
+            )
             try:
                 end = time.monotonic() + _DEADLINE_SECONDS
                 while self._newest_batch() < 1:
