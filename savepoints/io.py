@@ -1,9 +1,10 @@
 """Object stores: the only place where bytes are read and written.
 
-A `Location` is a directory somewhere: on S3, on Azure or on a local file system. S3's endpoint and
+A `Location` is a directory somewhere: on S3, Azure, HDFS or a local file system. S3's endpoint and
 region come from the standard AWS variables, once, for obstore, deltalake and Spark alike; what
 Azure needs obstore and deltalake read themselves from its variables (`AZURE_STORAGE_ACCOUNT_KEY`,
-`AZURE_CLIENT_ID`, …), and without any ask the machine's managed identity.
+`AZURE_CLIENT_ID`, …), and without any ask the machine's managed identity. HDFS' settings come from
+the files in `HADOOP_CONF_DIR`.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from savepoints.errors import (
     UnreachableError,
     UsageError,
 )
+from savepoints.hdfs import HdfsStore
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     import boto3
     from obstore.store import AzureStore, LocalStore, RetryConfig, S3Store
 
-    ObjectStore = S3Store | AzureStore | LocalStore
+    ObjectStore = S3Store | AzureStore | LocalStore | HdfsStore
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,12 +54,29 @@ RETRY_SECONDS = 30
 # can tell repeat the whole step, this many times in all.
 _ATTEMPTS = 3
 
-# Messages of object_store, which obstore and deltalake share.
+# Messages of object_store, which obstore and deltalake share, and of HDFS.
 _REFUSED = re.compile(
     r"status code:? 40[13]\b|necessary privileges|valid authentication|"
-    r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden"
+    r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden|"
+    r"AccessControlException|Permission denied: user=|GSSAPI|SASL"
 )
-_NO_ANSWER = re.compile(r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b")
+_NO_ANSWER = re.compile(
+    r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b|"
+    r"Connection refused|lookup address|No NameNode|StandbyException|SafeModeException"
+)
+_CHECK_ACCESS = {
+    "s3": "check AWS_PROFILE, the keys, and the permissions of the role",
+    "abfss": "check AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, and the role of the identity",
+    "hdfs": "check HADOOP_USER_NAME or the Kerberos ticket (klist), and the permissions of the "
+    "directory",
+}
+_CHECK_ADDRESS = {
+    "s3": "AWS_ENDPOINT_URL",
+    "abfss": "the account in the URI",
+    "hdfs": "the NameNode in the URI, HADOOP_CONF_DIR",
+}
+# A line of Java's stack, as HDFS sends it and as Rust quotes it.
+_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
 _AZURE_SECRETS = (
     "AZURE_STORAGE_ACCOUNT_KEY",
@@ -242,10 +261,11 @@ class Location:
     def copy_from(self, source: Location, source_path: str, path: str) -> None:
         """Copy one file here, by the server or as a hard link if both are in one store.
 
-        Between stores, and between two mounts of this machine, it passes through this process.
+        Between stores, between two mounts of this machine, and on HDFS, which cannot copy, it
+        passes through this process.
         """
         with _translated(source.uri / source_path):
-            if source.uri.system == self.uri.system and self._copies(source, source_path, path):
+            if self._copies(source, source_path, path):
                 return
             # Through a file, not through memory: many large copies may run at once.
             with TemporaryFile() as body:
@@ -255,11 +275,14 @@ class Location:
                 _open(self.uri).put(self._key(path), body)
 
     def _copies(self, source: Location, source_path: str, path: str) -> bool:
-        """Copy without reading; return False between different mounts of this machine."""
+        """Copy without reading; return False where that is not possible."""
         from obstore.exceptions import GenericError
 
+        store = _open(self.uri)
+        if source.uri.system != self.uri.system or isinstance(store, HdfsStore):
+            return False
         try:
-            _open(self.uri).copy(source._key(source_path), self._key(path))
+            store.copy(source._key(source_path), self._key(path))
         except GenericError as error:
             if self.uri.scheme == "file" and _OTHER_MOUNT in str(error):
                 return False
@@ -310,13 +333,13 @@ def storage_options(uri: Uri) -> dict[str, str]:
     """Return the options for deltalake and obstore to open a URI.
 
     On S3 one mapping from AWS' own names: boto3 looks up environment, profile files and roles, as
-    every AWS tool does, and the result is passed as plain values. On Azure the account; the
-    libraries look up credentials themselves.
+    every AWS tool does, and the result is passed as plain values. On Azure the account; there and
+    on HDFS the libraries look up the rest themselves.
 
     Raises:
         CredentialsError: If there are none.
     """
-    if uri.scheme == "file":
+    if uri.scheme in {"file", "hdfs"}:
         return {}
     retries = {
         "max_retries": str(RETRIES),
@@ -376,6 +399,8 @@ def _store(scheme: str, bucket: str, _endpoint: str | None) -> ObjectStore:
 
     if scheme == "file":
         return LocalStore()
+    if scheme == "hdfs":
+        return HdfsStore(bucket)
     retries: RetryConfig = {
         "max_retries": RETRIES,
         "retry_timeout": timedelta(seconds=RETRY_SECONDS),
@@ -415,10 +440,10 @@ def _translated(uri: Uri) -> Iterator[None]:
 
     try:
         yield
-    except (SavepointsError, FileExistsError):
+    except SavepointsError:
         raise
-    except (OSError, raised.BaseError) as error:
-        text = str(error).partition("\n\nDebug source")[0]
+    except (OSError, RuntimeError, raised.BaseError) as error:  # hdfs-native's is RuntimeError
+        text = _STACK.split(str(error).partition("\n\nDebug source")[0])[0]
         if _NO_BUCKET.search(text):
             raise StoreNotFoundError(
                 f"the bucket {uri.bucket} does not exist",
@@ -430,7 +455,9 @@ def _translated(uri: Uri) -> Iterator[None]:
             ) from None
         if isinstance(error, FileNotFoundError):
             raise FileNotFoundError(str(uri)) from None
-        if isinstance(error, (raised.AlreadyExistsError, raised.PreconditionError)):
+        if isinstance(
+            error, (FileExistsError, raised.AlreadyExistsError, raised.PreconditionError)
+        ):
             raise FileExistsError(str(uri)) from None
         raise (
             unavailable(uri, text)
@@ -448,16 +475,14 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
     if _REFUSED.search(said):
         return CredentialsError(
             f"the object store denies access to {uri}: {said[:500]}",
-            hint="check AWS_PROFILE, the keys, and the permissions of the role"
-            if uri.scheme == "s3"
-            else "check AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, and the role of the identity",
+            hint=_CHECK_ACCESS.get(uri.scheme, ""),
             uri=str(uri),
         )
     if _NO_ANSWER.search(said):
         return UnreachableError(
             f"the object store did not answer a request for {uri}: {said[:500]}",
-            hint=f"check {'AWS_ENDPOINT_URL' if uri.scheme == 's3' else 'the account in the URI'} "
-            "and the network, then run the command again",
+            hint=f"check {_CHECK_ADDRESS.get(uri.scheme, 'the URI')} and the network, then run the "
+            "command again",
             uri=str(uri),
         )
     return None

@@ -1,7 +1,8 @@
 """URIs: where something is, in an object store or on a local file system.
 
 `s3://` and `s3a://` are the same. Azure's are written as Spark wants them:
-`abfss://container@account.dfs.core.windows.net/path`.
+`abfss://container@account.dfs.core.windows.net/path`. A path on HDFS names its NameNode, or the
+name service that `hdfs-site.xml` knows: `hdfs://namenode:8020/path`.
 
 Nothing is opened here, see `io`.
 """
@@ -18,8 +19,9 @@ from savepoints.errors import IncompatibleError, UsageError
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 # The endpoints of other clouds of Azure (China, US government) are not known to object_store.
 _AZURE = re.compile(r"([a-z0-9$-]+)@([a-z0-9]{3,24})\.dfs\.core\.windows\.net")
+_HDFS = re.compile(r"[A-Za-z0-9._-]+(:\d+)?")
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
-_WITH_BUCKET = frozenset({"s3", "abfss"})
+_WITH_BUCKET = frozenset({"s3", "abfss", "hdfs"})
 _TABLE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){2}")
 
 
@@ -33,10 +35,11 @@ def is_table_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Uri:
-    """A place: scheme `s3` or `abfss` with a bucket, or scheme `file` without one.
+    """A place: scheme `s3`, `abfss` or `hdfs` with a bucket, or scheme `file` without one.
 
     Attributes:
-        bucket: Empty for `file`; on Azure container and host, `container@account.dfs…`.
+        bucket: Empty for `file`; on Azure container and host, `container@account.dfs…`; on HDFS the
+            NameNode or name service.
     """
 
     scheme: str
@@ -65,8 +68,8 @@ class Uri:
         if scheme not in {*_WITH_BUCKET, "file"}:
             raise IncompatibleError(
                 f"the scheme {scheme}:// of {text} is not supported",
-                hint="use s3://bucket/path, abfss://container@account.dfs.core.windows.net/path or "
-                "a local path",
+                hint="use s3://bucket/path, abfss://container@account.dfs.core.windows.net/path, "
+                "hdfs://namenode:8020/path or a local path",
                 uri=text,
             )
         bucket, _, path = rest.partition("/") if scheme in _WITH_BUCKET else ("", "", rest)
@@ -84,6 +87,12 @@ class Uri:
             )
         if scheme == "s3" and not bucket:
             raise UsageError(f"{text!r} does not name a bucket", hint="write s3://bucket/path")
+        if scheme == "hdfs" and not _HDFS.fullmatch(bucket):
+            raise UsageError(
+                f"the URI hdfs://{_hidden(bucket)}/{path} does not name a NameNode",
+                hint="write hdfs://host:port/path, or hdfs://nameservice/path: fs.defaultFS in "
+                "core-site.xml has it; the user comes from HADOOP_USER_NAME or Kerberos",
+            )
         parts = [part for part in path.split("/") if part]
         if ".." in parts or "." in parts:
             raise UsageError(
@@ -104,8 +113,8 @@ class Uri:
 
     @property
     def hadoop(self) -> str:
-        """Write it as Hadoop, and so Spark, wants it: `s3a://`, `abfss://` or `file:`."""
-        scheme = {"s3": "s3a://", "abfss": "abfss://", "file": "file:"}[self.scheme]
+        """Write it as Hadoop, and so Spark, wants it: `s3a://…`, `file:/…`, others unchanged."""
+        scheme = {"s3": "s3a://", "file": "file:"}.get(self.scheme, f"{self.scheme}://")
         return f"{scheme}{self.bucket}/{self.path}"
 
     @property
@@ -121,7 +130,7 @@ class Uri:
 
     @property
     def system(self) -> tuple[str, str]:
-        """Name the store within which files can be copied without passing through us."""
+        """Name the store, within which most can copy files without passing through us."""
         return (self.scheme, self.bucket)
 
 

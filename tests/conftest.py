@@ -21,7 +21,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld, s3
 from savepoints.local.service import Service
-from tests import azure, draw, second_s3, spark_session
+from tests import azure, draw, hdfs, second_s3, spark_session
 from tests.fidelity import local_files
 
 if TYPE_CHECKING:
@@ -212,6 +212,17 @@ def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield endpoint
 
 
+@pytest.fixture(scope="session")
+def name_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Give host and port of the NameNode of an HDFS."""
+    directory = tmp_path_factory.mktemp("hdfs")
+    launch = partial(hdfs.name_node, directory)
+    with _serving(Service("namenode", launch, directory, detach=False)) as address:
+        launch = partial(hdfs.data_node, directory)
+        with _serving(Service("datanode", launch, directory, detach=False)):
+            yield address
+
+
 @pytest.fixture
 def bucket(s3_endpoint: str, s3_environment: None) -> str:
     """Make a fresh bucket for a test that deletes it or looks at all of it."""
@@ -257,6 +268,12 @@ def on_azure(azure_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Location:
     azure.use(azure_endpoint, monkeypatch)
     host = f"{azure.CONTAINER}@{azure.ACCOUNT}.dfs.core.windows.net"
     return Location.of(f"abfss://{host}/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def on_hdfs(name_node: str) -> Location:
+    """Give an empty directory on HDFS; see `tests.hdfs`."""
+    return Location.of(f"hdfs://{name_node}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture(params=["local", "s3"])

@@ -44,10 +44,11 @@ REQUIRED = "CI_REQUIRES_SECOND_S3"
         "s3",
         pytest.param("second_s3", id="second-s3", marks=pytest.mark.nightly),
         pytest.param("azure", marks=pytest.mark.nightly),
+        pytest.param("hdfs", marks=pytest.mark.nightly),
     ]
 )
 def place(request: pytest.FixtureRequest) -> Location:
-    """Give an empty directory on each kind of store in turn, and on other servers; see `azure`."""
+    """Give an empty directory on each kind of store in turn; see `azure` and `hdfs`, too."""
     found: Location = request.getfixturevalue(f"on_{request.param}")
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from savepoints.errors import (
     CredentialsError,
     IncompatibleError,
+    MissingExtraError,
     SavepointsError,
     StoreNotFoundError,
     UsageError,
@@ -55,6 +57,8 @@ NAMES = [
         ("file:///a/b", Uri("file", "", "a/b"), "/a/b"),
         (f"abfss://{AZURE}/p/q", Uri("abfss", AZURE, "p/q"), f"abfss://{AZURE}/p/q"),
         (f"abfs://{AZURE}/p", Uri("abfss", AZURE, "p"), f"abfss://{AZURE}/p"),
+        ("hdfs://node-1:8020/p/q", Uri("hdfs", "node-1:8020", "p/q"), "hdfs://node-1:8020/p/q"),
+        ("hdfs://service/p", Uri("hdfs", "service", "p"), "hdfs://service/p"),
     ],
 )
 def test_a_uri_is_read(text: str, uri: Uri, written: str) -> None:
@@ -84,7 +88,7 @@ def test_a_uri_without_bucket_or_with_dots_is_refused(text: str) -> None:
         Uri.parse(text)
 
 
-@pytest.mark.parametrize("text", ["gs://b/p", "hdfs://h/p", "dbfs://p", "S3://b", "http://h/p"])
+@pytest.mark.parametrize("text", ["gs://b/p", "viewfs://h/p", "dbfs://p", "S3://b", "http://h/p"])
 def test_another_scheme_is_refused_and_named(text: str) -> None:
     with pytest.raises(IncompatibleError, match=text) as refused:
         Uri.parse(text)
@@ -399,3 +403,21 @@ def test_a_uri_of_azure_names_container_and_account(text: str) -> None:
         Uri.parse(text)
 
     assert "very-secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["hdfs:///user/me/store", "hdfs://me:very-secret@node-1:8020/x"])
+def test_a_uri_of_hdfs_names_a_name_node(text: str) -> None:
+    with pytest.raises(UsageError, match="does not name a NameNode") as refused:
+        Uri.parse(text)
+
+    assert "fs.defaultFS" in refused.value.hint
+    assert "very-secret" not in str(refused.value)
+
+
+def test_without_hdfs_native_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+
+    with pytest.raises(MissingExtraError, match="hdfs-native is not installed") as refused:
+        Location.of("hdfs://a-node-nobody-asked/x").get("a")
+
+    assert "savepoints[hdfs]" in refused.value.hint

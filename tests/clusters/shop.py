@@ -60,7 +60,7 @@ def orders(seed: int, count: int, day: int) -> list[Order]:
 
 @dataclass(frozen=True)
 class Shop:
-    """A shop: a topic, a bucket, and settings with the cluster in them."""
+    """A shop: a topic, a directory, and settings with the cluster in them."""
 
     root: str
     topic: str
@@ -68,17 +68,25 @@ class Shop:
 
     @classmethod
     def open(
-        cls, world: LocalWorld, cluster: Cluster, directory: Path, app: str, provider: str
+        cls,
+        world: LocalWorld,
+        cluster: Cluster,
+        directory: Path,
+        app: str,
+        provider: str,
+        place: Location | None = None,
     ) -> Shop:
+        """Open a shop in a place, or else in a bucket of its own."""
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
         name = f"cluster-{uuid.uuid4().hex[:10]}"
-        world.create_bucket(name)
         admin = AdminClient({"bootstrap.servers": world.bootstrap_servers})
         for made in admin.create_topics([NewTopic(name, TOPIC_PARTITIONS)]).values():
             made.result()
-        root = f"s3://{name}"
+        if place is None:
+            world.create_bucket(name)
+        root = f"s3://{name}" if place is None else str(place)
         bound = QuerySettings(
             app=f"tests.clusters.apps:{app}",
             checkpoints=f"{root}/checkpoints",

@@ -23,14 +23,21 @@ SEED = 7
 
 
 @pytest.fixture(
-    params=[("in_sql", "rocksdb"), ("in_sql", "hdfs"), ("in_pandas", "hdfs")], ids="-".join
+    params=[
+        ("in_sql", "rocksdb", "s3"),
+        ("in_sql", "hdfs", "s3"),
+        ("in_pandas", "hdfs", "s3"),
+        ("in_sql", "rocksdb", "on_hdfs"),
+    ],
+    ids="-".join,
 )
 def shop(
     request: pytest.FixtureRequest, world: LocalWorld, cluster: Cluster, tmp_path: Path
 ) -> Shop:
-    app, provider = request.param
+    app, provider, where = request.param
     standalone.end_session()
-    opened = Shop.open(world, cluster, tmp_path, app, PROVIDERS[provider])
+    place = None if where == "s3" else request.getfixturevalue(where)
+    opened = Shop.open(world, cluster, tmp_path, app, PROVIDERS[provider], place)
     require_apart(opened, tmp_path, cluster)
     return opened
 

@@ -12,6 +12,8 @@ from savepoints.io import Location
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+# What obstore, or we, need there beside PyArrow, which knows local files and S3.
+_PACKAGES = {"abfss": "obstore", "hdfs": "obstore hdfs-native"}
 _ENDPOINT, _REGION = "AWS_ENDPOINT_URL", "AWS_REGION"
 
 
@@ -69,10 +71,10 @@ class TaskFiles:
         uri = self.directory.uri / path
         if uri.scheme == "file":
             return LocalFileSystem(), str(uri)
-        if uri.scheme != "s3":
+        if (packages := _PACKAGES.get(uri.scheme)) is not None:
             raise IncompatibleError(
                 f"the executors cannot read {uri}, because their Python lacks obstore",
-                hint="install it on the executors: pip install obstore",
+                hint=f"run this on the executors: pip install {packages}",
                 uri=str(uri),
             )
         scheme, _, host = os.environ.get(_ENDPOINT, "").rpartition("://")
