@@ -11,6 +11,7 @@
 | `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
 | `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
 | `StaticInvoke`, `ByteArray` | the order in which given rows are written | 4.2 | no `seed` |
+| `QueryExecution.toRdd`, Janino, `XXH64`, `UTF8String` | rows written by columns | 4.2 | slower |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
 | `__globPaths__` of file sources | a store whose path has brackets | 3.5 to 4.2 | no such path |
@@ -203,3 +204,49 @@ def sequence(spark: SparkSession, elements: Sequence[JavaObject]) -> JavaObject:
 def source_options(frame: JavaObject) -> JavaObject:
     """Return the options that the source of a Java frame was made with."""
     return frame.queryExecution().analyzed().collectLeaves().head().options()
+
+
+def compiled(spark: SparkSession, source: str) -> dict[str, bytes]:
+    """Compile Java by Janino, as Spark does with its generated code; returns bytes by class."""
+    compiler = jvm(spark).org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(_class_loader(spark))
+    compiler.cook(source)
+    found = compiler.getBytecodes()
+    return {str(name): bytes(found[name]) for name in found}
+
+
+def java_class(spark: SparkSession, jar: str, name: str) -> JavaObject:
+    """Send a jar to the executors and return one of its classes for the driver."""
+    context = spark.sparkContext
+    context._jsc.addJar(jar)
+    urls = gateway(spark).new_array(jvm(spark).java.net.URL, 1)
+    urls[0] = jvm(spark).java.io.File(jar).toURI().toURL()
+    return jvm(spark).java.net.URLClassLoader(urls, _class_loader(spark)).loadClass(name)
+
+
+def made(spark: SparkSession, java: JavaObject, *arguments: object) -> JavaObject:
+    """Call the only constructor of a class; dictionaries become Java's."""
+    from py4j.java_collections import MapConverter
+
+    client = gateway(spark)._gateway_client
+    given = gateway(spark).new_array(jvm(spark).java.lang.Object, len(arguments))
+    for position, one in enumerate(arguments):
+        given[position] = MapConverter().convert(one, client) if isinstance(one, dict) else one
+    return java.getConstructors()[0].newInstance(given)
+
+
+def hadoop_conf(spark: SparkSession) -> JavaObject:
+    """Return a session's settings of Hadoop, as a task can be given them."""
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    return jvm(spark).org.apache.spark.util.SerializableConfiguration(conf)
+
+
+def called_on_rows(rows: DataFrame, function: JavaObject) -> list[str]:
+    """Call a Java function (`Function2` of a partition's number and its rows) in tasks."""
+    internal = rows._jdf.queryExecution().toRdd().toJavaRDD()
+    called = internal.mapPartitionsWithIndex(function, False)  # noqa: FBT003 (its partitioner goes)
+    return [str(one) for one in called.collect()]
+
+
+def _class_loader(spark: SparkSession) -> JavaObject:
+    return jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()

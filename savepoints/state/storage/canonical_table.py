@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -13,7 +13,7 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.state.operators import Operator, native_only
 from savepoints.errors import PlacementError, SavepointsError
 from savepoints.io import Location
-from savepoints.state.storage import new_table, read
+from savepoints.state.storage import new_table, read, row_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PARTITIONED_BY = ("operator_id", "store_name")
 
 _STRAY = "state rows"
+_WORD = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,44 @@ def export(
         What was written, by operator id.
     """
     own = read.reading_session(spark, files.cut.checkpoint_format)
-    frames, observed = {}, {}
-    for operator in _canonical(files):
-        frames[operator], observed[operator] = _observed(own, checkpoint, files, operator)
-    if not frames:
+    if not (operators := _canonical(files)):
         return {}
+    rows = _together({one: read.read_operator(own, checkpoint, files, one) for one in operators})
+    if row_files.fits(rows):
+        rows = rows if tasks is None else rows.coalesce(tasks)
+        return _by_columns(rows, operators, files.partitions, target)
+    frames, observed = {}, {}
+    for operator in operators:
+        frames[operator], observed[operator] = _observed(own, checkpoint, files, operator)
     rows = _together(frames)
     written = new_table.write(
         rows if tasks is None else rows.coalesce(tasks), target, PARTITIONED_BY
     )
     found = {one.operator_id: _checked(one, observed[one].get) for one in observed}
     new_table.require_rows(written, sum(one.rows for one in found.values()), target)
+    return found
+
+
+def _by_columns(
+    rows: DataFrame, operators: Sequence[Operator], partitions: Mapping[int, int], target: Location
+) -> dict[int, Contents]:
+    """Write rows by columns, and make a table of the files that tasks have told of."""
+    new_table.require_new(rows.schema, target)
+    files = row_files.write(
+        rows, target, {one.operator_id: partitions[one.operator_id] for one in operators}
+    )
+    found = {}
+    for operator in operators:
+        own = [one for one in files if one.operator_id == operator.operator_id]
+        if stray := sum(one.stray for one in own):
+            raise _not_placed(f"{stray} {_STRAY} of operator {operator.operator_id}")
+        words = (sum(one.hashes[seed] for one in own) % _WORD for seed in (0, 1))
+        found[operator.operator_id] = Contents(
+            sum(one.rows for one in own),
+            sum(one.state_bytes for one in own),
+            "".join(f"{word:016x}" for word in words),
+        )
+    new_table.commit(rows.schema, target, PARTITIONED_BY, {one.path: one.rows for one in files})
     return found
 
 
@@ -194,7 +222,7 @@ def _sums() -> list[Column]:
 
 def _contents(sums: dict[str, Any]) -> Contents:
     words = [
-        (int(sums[f"low{seed}"]) + (int(sums[f"high{seed}"]) << 32)) % (1 << 64) for seed in (1, 2)
+        (int(sums[f"low{seed}"]) + (int(sums[f"high{seed}"]) << 32)) % _WORD for seed in (1, 2)
     ]
     return Contents(
         int(sums["rows"]), int(sums["state_bytes"]), "".join(f"{word:016x}" for word in words)

@@ -28,8 +28,10 @@ from savepoints.spark.private_api import GLOB_PATHS
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
+    from deltalake import Schema
     from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 # State bytes are distinct and unordered: dictionaries and statistics of them would cost a third of
 # the time for nothing. Row counts are kept. Zstandard takes as long as Spark's default, for little
@@ -67,31 +69,65 @@ def write(rows: DataFrame, target: Location, partition_by: Sequence[str]) -> int
         TargetExistsError: If there is anything.
         IncompatibleError: If a column has a type that Delta tables cannot have.
     """
-    from deltalake import Schema
-    from deltalake.transaction import create_table_with_add_actions
-
-    schema = Schema.from_json(json.dumps(_delta_type(json.loads(rows.schema.json()))))
-    if there := target.list():
-        raise TargetExistsError(
-            f"{target} already has {count_text(len(there), 'file')}, for example {there[0].path}",
-            hint="find out who else writes there; nothing is overwritten",
-            target=str(target),
-        )
+    require_new(rows.schema, target)
     for name, value in _WRITING.items():
         rows.sparkSession.conf.set(name, value)
     # `append` because an empty directory on a local disk would be an error otherwise.
     rows.write.partitionBy(*partition_by).mode("append").parquet(target.uri.hadoop)
     files = [one for one in target.list() if one.path.endswith(_PARQUET)]
     counts = in_parallel(lambda info: _row_count(target, info), files)
+    paths = (one.path for one in files)
+    commit(rows.schema, target, partition_by, dict(zip(paths, counts, strict=True)))
+    return sum(counts)
+
+
+def require_new(schema: StructType, target: Location) -> None:
+    """Check that a table can be made.
+
+    Raises:
+        TargetExistsError: If there is anything.
+        IncompatibleError: If a column has a type that Delta tables cannot have.
+    """
+    _delta_schema(schema)
+    if there := target.list():
+        raise TargetExistsError(
+            f"{target} already has {count_text(len(there), 'file')}, for example {there[0].path}",
+            hint="find out who else writes there; nothing is overwritten",
+            target=str(target),
+        )
+
+
+def commit(
+    schema: StructType,
+    target: Location,
+    partition_by: Sequence[str],
+    counts: Mapping[str, int],
+) -> None:
+    """Make a table of files.
+
+    Args:
+        counts: The number of rows of each file, by its path.
+
+    Raises:
+        VerificationError: If one of them is not there.
+    """
+    from deltalake.transaction import create_table_with_add_actions
+
+    there = {one.path: one for one in target.list()}
+    if missing := counts.keys() - there:
+        raise VerificationError(
+            f"{target} has lost {count_text(len(missing), 'file')}, for example {min(missing)}",
+            hint="run the command again; if this happens again, check the storage",
+            target=str(target),
+        )
     create_table_with_add_actions(
         str(target),
-        schema,
-        [_added(info, count) for info, count in zip(files, counts, strict=True)],
+        _delta_schema(schema),
+        [_added(there[path], count) for path, count in counts.items()],
         partition_by=list(partition_by),
         configuration=_CONFIGURATION,
         storage_options=storage_options(target.uri),
     )
-    return sum(counts)
 
 
 def read(spark: SparkSession, target: Location) -> DataFrame:
@@ -141,6 +177,12 @@ def require_rows(found: int, read: int, target: Location) -> None:
             hint="run the command again; if this happens again, check the storage",
             target=str(target),
         )
+
+
+def _delta_schema(schema: StructType) -> Schema:
+    from deltalake import Schema
+
+    return Schema.from_json(json.dumps(_delta_type(json.loads(schema.json()))))
 
 
 def _added(info: ObjectInfo, count: int) -> AddAction:
