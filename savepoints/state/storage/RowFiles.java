@@ -43,10 +43,11 @@ import org.apache.spark.util.SerializableConfiguration;
  */
 public class RowFiles implements Function2 {
   private static final long serialVersionUID = 1L;
+  /** A page ends with so many rows, or when its keys and values have so many bytes. */
   private static final int ROWS_OF_PAGE = 20000;
+  private static final long BYTES_OF_PAGE = 8L << 20;
   private static final long BYTES_OF_GROUP = 64L << 20;
   private static final int LEVEL = 1;
-  private static final int FIXED = 9;
   private static final long SEED = 42L;
 
   private final SerializableConfiguration conf;
@@ -219,6 +220,7 @@ public class RowFiles implements Function2 {
     long[] begun = new long[2];
     List rowsOfPages = new ArrayList();
     int inPage = 0;
+    long bytesOfPage = 0;
     long inGroup = 0;
     long bytesOfGroup = 0;
     long rows = 0;
@@ -287,6 +289,7 @@ public class RowFiles implements Function2 {
         sums[seed] += hasValue ? XXH64.hashUnsafeBytes(base, valueAt, valueSize, hash) : hash;
       }
       bytes += keySize + valueSize;
+      bytesOfPage += keySize + valueSize;
       int hash = row.getInt(5);
       if (Math.floorMod(hash, partitions) != row.getInt(4)) {
         stray++;
@@ -306,7 +309,7 @@ public class RowFiles implements Function2 {
       }
       rows++;
       inGroup++;
-      if (++inPage == ROWS_OF_PAGE) {
+      if (++inPage == ROWS_OF_PAGE || bytesOfPage >= BYTES_OF_PAGE) {
         endPage();
         if (bytesOfGroup >= BYTES_OF_GROUP) {
           endGroup();
@@ -358,6 +361,7 @@ public class RowFiles implements Function2 {
       }
       rowsOfPages.add(Integer.valueOf(inPage));
       inPage = 0;
+      bytesOfPage = 0;
     }
 
     private void endGroup() throws Exception {
