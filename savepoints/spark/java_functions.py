@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from savepoints.spark.private_api import JavaObject
 
 _LOG = logging.getLogger(__name__)
-# By Spark application and source.
-_LOADED: dict[tuple[str, Path], JavaObject] = {}
+# By Spark application and name.
+_LOADED: dict[tuple[str, str], JavaObject] = {}
 
 
-def load(spark: SparkSession, source: Path) -> JavaObject:
-    """Return the class that a file of Java has, compiled once for each Spark application."""
-    key = (str(spark.sparkContext.applicationId), source)
+def load(spark: SparkSession, name: str, source: str) -> JavaObject:
+    """Return the class of this name, which is compiled once for each Spark application."""
+    key = (str(spark.sparkContext.applicationId), name)
     if key not in _LOADED:
-        jar = Path(tempfile.mkdtemp(prefix="savepoints-")) / f"{source.stem}.jar"
+        jar = Path(tempfile.mkdtemp(prefix="savepoints-")) / f"{name}.jar"
         with zipfile.ZipFile(jar, "w") as archive:
-            for name, data in private_api.compiled(spark, source.read_text()).items():
-                archive.writestr(f"{name.replace('.', '/')}.class", data)
-        _LOADED[key] = private_api.java_class(spark, str(jar), source.stem)
-        _LOG.info("compiled %s for the executors of %s", source.name, key[0])
+            for one, data in private_api.compiled(spark, source).items():
+                archive.writestr(f"{one.replace('.', '/')}.class", data)
+        _LOADED[key] = private_api.java_class(spark, str(jar), name)
+        _LOG.info("compiled %s.java for the executors of %s", name, key[0])
     return _LOADED[key]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from savepoints.io import Location
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructField
 
-_SOURCE = Path(__file__).with_name("RowFiles.java")
+_CLASS = "RowFiles"
 # In the order in which `RowFiles.java` reads them; `key` comes last.
 _COLUMNS = (
     "operator_id", "store_name", "column_family", "operator_name", "partition_id", "key_hash",
@@ -102,7 +102,7 @@ def write(rows: DataFrame, target: Location, partitions: Mapping[int, int]) -> l
         leaves[operator_id] = ";".join(_leaves(field.dataType, way))
     function = private_api.made(
         spark,
-        java_functions.load(spark, _SOURCE),
+        java_functions.load(spark, _CLASS, _source()),
         private_api.hadoop_conf(spark),
         target.uri.hadoop,
         spark.version,
@@ -112,6 +112,11 @@ def write(rows: DataFrame, target: Location, partitions: Mapping[int, int]) -> l
     )
     lines = private_api.called_on_rows(rows.select(*_COLUMNS), function)
     return [RowFile.parse(one) for one in lines]
+
+
+def _source() -> str:
+    """Return the Java of the writer, also where the package is in a zip file."""
+    return files(__package__).joinpath(f"{_CLASS}.java").read_text()
 
 
 def _fields(struct: DataType) -> list[StructField]:
