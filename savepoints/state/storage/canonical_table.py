@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -90,11 +90,11 @@ def _by_columns(
         own = [one for one in files if one.operator_id == operator.operator_id]
         if stray := sum(one.stray for one in own):
             raise _not_placed(f"{stray} {_STRAY} of operator {operator.operator_id}")
-        words = (sum(one.hashes[seed] for one in own) % _WORD for seed in (0, 1))
+        words = (sum(one.hashes[seed] for one in own) for seed in (0, 1))
         found[operator.operator_id] = Contents(
             sum(one.rows for one in own),
             sum(one.state_bytes for one in own),
-            "".join(f"{word:016x}" for word in words),
+            _hex(words),
         )
     new_table.commit(rows.schema, target, PARTITIONED_BY, {one.path: one.rows for one in files})
     return found
@@ -221,9 +221,9 @@ def _sums() -> list[Column]:
 
 
 def _contents(sums: dict[str, Any]) -> Contents:
-    words = [
-        (int(sums[f"low{seed}"]) + (int(sums[f"high{seed}"]) << 32)) % _WORD for seed in (1, 2)
-    ]
-    return Contents(
-        int(sums["rows"]), int(sums["state_bytes"]), "".join(f"{word:016x}" for word in words)
-    )
+    words = (int(sums[f"low{seed}"]) + (int(sums[f"high{seed}"]) << 32) for seed in (1, 2))
+    return Contents(int(sums["rows"]), int(sums["state_bytes"]), _hex(words))
+
+
+def _hex(words: Iterable[int]) -> str:
+    return "".join(f"{one % _WORD:016x}" for one in words)
