@@ -372,10 +372,14 @@ public class RowFiles implements Function2 {
         for (int j = 0; j < one.pages.size(); j++) {
           Object[] page = (Object[]) one.pages.get(j);
           int count = ((Integer) rowsOfPages.get(j)).intValue();
-          Statistics none = Statistics.createStats(one.descriptor.getPrimitiveType());
+          // Nothing is said of minima and nulls: of what is not known, readers skip nothing. With
+          // a count of rows, or statistics that are only empty, parquet-mr would write that each
+          // page is null, and readers with a condition would find no row.
+          Statistics unknown =
+              Statistics.getBuilderForReading(one.descriptor.getPrimitiveType()).build();
           writer.writeDataPage(
-              count, ((Integer) page[1]).intValue(), BytesInput.from((byte[]) page[0]), none,
-              (long) count, Encoding.RLE, Encoding.RLE, Encoding.PLAIN);
+              count, ((Integer) page[1]).intValue(), BytesInput.from((byte[]) page[0]), unknown,
+              Encoding.RLE, Encoding.RLE, Encoding.PLAIN);
         }
         writer.endColumn();
         one.pages = new ArrayList();
