@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -226,13 +226,17 @@ def java_class(spark: SparkSession, jar: str, name: str) -> JavaObject:
 
 def made(spark: SparkSession, java: JavaObject, *arguments: object) -> JavaObject:
     """Call the only constructor of a class; dictionaries become Java's."""
-    from py4j.java_collections import MapConverter
-
-    client = gateway(spark)._gateway_client
     given = gateway(spark).new_array(jvm(spark).java.lang.Object, len(arguments))
     for position, one in enumerate(arguments):
-        given[position] = MapConverter().convert(one, client) if isinstance(one, dict) else one
+        given[position] = _java_map(spark, one) if isinstance(one, dict) else one
     return java.getConstructors()[0].newInstance(given)
+
+
+def _java_map(spark: SparkSession, given: Mapping[int, object]) -> JavaObject:
+    found = jvm(spark).java.util.HashMap()
+    for key, value in given.items():
+        found.put(key, value)
+    return found
 
 
 def hadoop_conf(spark: SparkSession) -> JavaObject:
