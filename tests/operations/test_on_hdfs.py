@@ -7,86 +7,32 @@ import os
 import subprocess
 import sys
 
-import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import CredentialsError, SavepointsError, TargetExistsError, UnreachableError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local.service import free_ports
-from tests import samples
+from tests.operations import native_story
 
 pytestmark = pytest.mark.nightly
 
 _COUNTERS, _STEPS = 3, 8
 
 
-def append(table: Location, app_id: str, batch: int) -> None:
-    """Write a batch as a query's sink does."""
-    write_deltalake(
-        str(table),
-        pa.table({"batch": [batch]}),
-        mode="append",
-        commit_properties=CommitProperties(app_transactions=[Transaction(app_id, batch)]),
-    )
-
-
-def rows(table: Location) -> list[int]:
-    """Return what is in the table now."""
-    return sorted(int(str(one)) for one in DeltaTable(str(table)).to_pyarrow_table()["batch"])
-
-
 @pytest.mark.parametrize("sample", ["rocksdb", "hdfs"])
 def test_a_query_is_rolled_back_with_its_table_verified_and_copied(
     on_hdfs: Location, on_local: Location, sample: str
 ) -> None:
-    live = samples.unpack(sample, on_hdfs / "live")
-    before, app_id = samples.contents(live), samples.query_id(sample)
-    table = on_hdfs / "table"
-    for batch in range(3):
-        append(table, app_id, batch)
-    store = Store.at(str(on_hdfs / "store")).make()
-    saved = store.create(
-        checkpoint=str(live),
-        query="totals",
-        batch_id=2,
-        forms=("native",),
-        outputs={"totals": str(table)},
-        tags=["before-release"],
-    ).execute()
-    append(table, app_id, 3)
-
-    assert [one.id for one in store.query("totals").savepoints()] == [saved.id]
-    assert store.savepoint(saved.id).verify(depth="checksums").findings == ()
-    store.query("totals").rollback(
-        "before-release", to=str(on_hdfs / "next"), stopped=True
-    ).execute()
-
-    assert rows(table) == [0, 1, 2]
-    restored = samples.contents(on_hdfs / "next")
-    kept = {path: data for path, data in restored.items() if path in before}
-    assert kept == {path: before[path] for path in kept}
-    assert "offsets/2" in restored
-    assert "offsets/3" not in restored
-    (on_local / "copies").put("x", b"x")
-    (on_local / "copies").delete(["x"])
-    elsewhere = Store.at(str(on_local / "copies")).make()
-    store.savepoint(saved.id).copy(str(elsewhere.root)).execute()
-    assert elsewhere.savepoint(saved.id).verify(depth="checksums").findings == ()
+    native_story.require_exact(on_hdfs, on_local, sample)
 
 
 def test_a_further_savepoint_shares_what_did_not_change(on_hdfs: Location) -> None:
-    live = samples.unpack("rocksdb", on_hdfs / "live")
-    store = Store.at(str(on_hdfs / "store")).make()
+    native_story.require_files_shared(on_hdfs)
 
-    def take(batch: int) -> int:
-        plan = store.create(checkpoint=str(live), query="totals", batch_id=batch, forms=("native",))
-        return plan.execute().cost.objects_shared
-
-    assert (take(1), take(2)) == (0, 4)
+    store = Store.at(str(on_hdfs / "store"))
     with pytest.raises(TargetExistsError):
-        store.savepoint("latest", query="totals").restore(str(live))
+        store.savepoint("latest", query="totals").restore(str(on_hdfs / "live"))
 
 
 def count(directory: str, steps: int) -> None:
