@@ -37,6 +37,7 @@ from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     import boto3
+    from obstore import Bytes
     from obstore.store import AzureStore, LocalStore, RetryConfig, S3Store
 
     ObjectStore = S3Store | AzureStore | LocalStore | HdfsStore
@@ -86,6 +87,7 @@ _AZURE_SECRETS = (
     "AZURE_STORAGE_SAS_KEY",
     "AZURE_STORAGE_SAS_TOKEN",
 )
+_PIECE = 1 << 20
 # Linux' error for a hard link across file systems (EXDEV).
 _OTHER_MOUNT = "(os error 18)"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -293,9 +295,17 @@ class Location:
         """Return the SHA-256 of a file in hex, read in pieces."""
         digest = hashlib.sha256()
         with _translated(self.uri / path):
-            for piece in _open(self.uri).get(self._key(path)).stream(min_chunk_size=1 << 20):
+            for piece in self._pieces(path):
                 digest.update(piece)
         return digest.hexdigest()
+
+    def _pieces(self, path: str) -> Iterator[bytes | Bytes]:
+        key = self._key(path)
+        if self.uri.scheme == "file":  # Four times as fast as through obstore.
+            with Path("/", key).open("rb", buffering=0) as file:
+                yield from iter(lambda: file.read(_PIECE), b"")
+        else:
+            yield from _open(self.uri).get(key).stream(min_chunk_size=_PIECE)
 
     def _key(self, path: str) -> str:
         if path.startswith("/") or ".." in path.split("/"):

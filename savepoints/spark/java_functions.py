@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,17 @@ _LOG = logging.getLogger(__name__)
 _LOADED: dict[tuple[str, str], JavaObject] = {}
 
 
-def load(spark: SparkSession, name: str, source: str) -> JavaObject:
-    """Return the class of this name, which is compiled once for each Spark application."""
+def load(spark: SparkSession, name: str, sources: Sequence[str]) -> JavaObject:
+    """Return the class of this name, which is compiled once for each Spark application.
+
+    Args:
+        sources: Java, of which each may use the ones before it.
+    """
     key = (str(spark.sparkContext.applicationId), name)
     if key not in _LOADED:
         jar = Path(tempfile.mkdtemp(prefix="savepoints-")) / f"{name}.jar"
         with zipfile.ZipFile(jar, "w") as archive:
-            for one, data in private_api.compiled(spark, source).items():
+            for one, data in private_api.compiled(spark, sources).items():
                 archive.writestr(f"{one.replace('.', '/')}.class", data)
         _LOADED[key] = private_api.java_class(spark, str(jar), name)
         _LOG.info("compiled %s.java for the executors of %s", name, key[0])

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -206,13 +207,23 @@ def source_options(frame: JavaObject) -> JavaObject:
     return frame.queryExecution().analyzed().collectLeaves().head().options()
 
 
-def compiled(spark: SparkSession, source: str) -> dict[str, bytes]:
-    """Compile Java by Janino, as Spark does with its generated code; returns bytes by class."""
-    compiler = jvm(spark).org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(_class_loader(spark))
-    compiler.cook(source)
-    found = compiler.getBytecodes()
-    return {str(name): bytes(found[name]) for name in found}
+def compiled(spark: SparkSession, sources: Sequence[str]) -> dict[str, bytes]:
+    """Compile Java by Janino, as Spark does with its generated code; returns bytes by class.
+
+    Args:
+        sources: Each of which may use the ones before it.
+    """
+    found: dict[str, bytes] = {}
+    loader = _class_loader(spark)
+    for source in sources:
+        compiler = jvm(spark).org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        compiler.setDebuggingInformation(True, True, False)  # noqa: FBT003 (lines in stack traces)
+        compiler.cook(source)
+        classes = compiler.getBytecodes()
+        found |= {str(name): bytes(classes[name]) for name in classes}
+        loader = compiler.getClassLoader()
+    return found
 
 
 def java_class(spark: SparkSession, jar: str, name: str) -> JavaObject:
@@ -225,18 +236,11 @@ def java_class(spark: SparkSession, jar: str, name: str) -> JavaObject:
 
 
 def made(spark: SparkSession, java: JavaObject, *arguments: object) -> JavaObject:
-    """Call the only constructor of a class; dictionaries become Java's."""
+    """Call the only constructor of a class."""
     given = gateway(spark).new_array(jvm(spark).java.lang.Object, len(arguments))
     for position, one in enumerate(arguments):
-        given[position] = _java_map(spark, one) if isinstance(one, dict) else one
+        given[position] = one
     return java.getConstructors()[0].newInstance(given)
-
-
-def _java_map(spark: SparkSession, given: Mapping[int, object]) -> JavaObject:
-    found = jvm(spark).java.util.HashMap()
-    for key, value in given.items():
-        found.put(key, value)
-    return found
 
 
 def hadoop_conf(spark: SparkSession) -> JavaObject:
@@ -245,11 +249,40 @@ def hadoop_conf(spark: SparkSession) -> JavaObject:
     return jvm(spark).org.apache.spark.util.SerializableConfiguration(conf)
 
 
-def called_on_rows(rows: DataFrame, function: JavaObject) -> list[str]:
-    """Call a Java function (`Function2` of a partition's number and its rows) in tasks."""
-    internal = rows._jdf.queryExecution().toRdd().toJavaRDD()
-    called = internal.mapPartitionsWithIndex(function, False)  # noqa: FBT003 (its partitioner goes)
-    return [str(one) for one in called.collect()]
+def bound(frame: DataFrame, column: Column) -> JavaObject:
+    """Return a column over a frame's rows as a `Seq` of one expression, which tasks can compute."""
+    expressions = jvm(frame.sparkSession).org.apache.spark.sql.catalyst.expressions
+    plan = analyzed_plan(frame.select(column))
+    package = getattr(getattr(expressions, "package$"), "MODULE$")
+    known = package.AttributeSeq(plan.children().head().output())
+    return expressions.BindReferences.bindReferences(plan.expressions(), known)
+
+
+def called_on_rows(rows: DataFrame, function: JavaObject) -> JavaObject:
+    """Return a `JavaRDD` of what a Java function makes of rows, in tasks.
+
+    Rows that are just as a source gives them are taken from there: Spark would copy each one first.
+
+    Args:
+        function: A `Function2` of a partition's number and its rows.
+    """
+    execution = rows._jdf.queryExecution()
+    scan = execution.executedPlan().collectLeaves().head()
+    own = java_session(rows.sparkSession).sessionState().conf()
+    is_source = not optimized_plan(rows).children().size()
+    if is_source and scan.nodeName().startswith("BatchScan"):
+        sql = jvm(rows.sparkSession).org.apache.spark.sql.execution
+        internal = sql.SQLExecutionRDD(scan.inputRDD(), own)
+    else:
+        internal = execution.toRdd()
+    rdd = internal.toJavaRDD()
+    return rdd.mapPartitionsWithIndex(function, False)  # noqa: FBT003 (its partitioner goes)
+
+
+def collected(found: Sequence[JavaObject], tasks: int | None) -> list[str]:
+    """Collect several `JavaRDD` of texts in one job, in a task for each partition by default."""
+    every = reduce(lambda one, other: one.union(other), found)
+    return [str(one) for one in (every if tasks is None else every.coalesce(tasks)).collect()]
 
 
 def _class_loader(spark: SparkSession) -> JavaObject:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.cut import CutFiles
@@ -14,6 +13,7 @@ from savepoints.checkpoint.state.operators import Operator, native_only
 from savepoints.errors import PlacementError, SavepointsError
 from savepoints.io import Location
 from savepoints.state.storage import new_table, read, row_files
+from savepoints.state.storage.read import RawStore
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -61,14 +61,17 @@ def export(
     own = read.reading_session(spark, files.cut.checkpoint_format)
     if not (operators := _canonical(files)):
         return {}
-    rows = _together({one: read.read_operator(own, checkpoint, files, one) for one in operators})
-    if row_files.fits(rows):
-        rows = rows if tasks is None else rows.coalesce(tasks)
-        return _by_columns(rows, operators, files.partitions, target)
+    stores = [
+        read.read_raw(own, checkpoint, files, operator, store)
+        for operator in operators
+        for store in operator.stores
+    ]
+    if all(map(row_files.fits, stores)):
+        return _by_columns(stores, target, tasks)
     frames, observed = {}, {}
     for operator in operators:
         frames[operator], observed[operator] = _observed(own, checkpoint, files, operator)
-    rows = _together(frames)
+    rows = _together(frames.items())
     written = new_table.write(
         rows if tasks is None else rows.coalesce(tasks), target, PARTITIONED_BY
     )
@@ -78,15 +81,14 @@ def export(
 
 
 def _by_columns(
-    rows: DataFrame, operators: Sequence[Operator], partitions: Mapping[int, int], target: Location
+    stores: Sequence[RawStore], target: Location, tasks: int | None
 ) -> dict[int, Contents]:
     """Write rows by columns, and make a table of the files that tasks have told of."""
-    new_table.require_new(rows.schema, target)
-    files = row_files.write(
-        rows, target, {one.operator_id: partitions[one.operator_id] for one in operators}
-    )
+    schema = _together([(one.operator, one.canonical()) for one in stores]).schema
+    new_table.require_new(schema, target)
+    files = row_files.write(stores, target, tasks)
     found = {}
-    for operator in operators:
+    for operator in dict.fromkeys(one.operator for one in stores):
         own = [one for one in files if one.operator_id == operator.operator_id]
         if stray := sum(one.stray for one in own):
             raise _not_placed(f"{stray} {_STRAY} of operator {operator.operator_id}")
@@ -96,7 +98,7 @@ def _by_columns(
             sum(one.state_bytes for one in own),
             _hex(words),
         )
-    new_table.commit(rows.schema, target, PARTITIONED_BY, {one.path: one.rows for one in files})
+    new_table.commit(schema, target, PARTITIONED_BY, {one.path: one.rows for one in files})
     return found
 
 
@@ -116,7 +118,7 @@ def rows_of_checkpoint(spark: SparkSession, checkpoint: Location, files: CutFile
         rows = read.read_operator(spark, checkpoint, files, operator)
         return rows.withColumn("key_hash", F.when(stray, problem).otherwise(F.col("key_hash")))
 
-    return _together({one: placed(one) for one in _canonical(files)})
+    return _together([(one, placed(one)) for one in _canonical(files)])
 
 
 @contextmanager
@@ -136,15 +138,16 @@ def placement_checked() -> Iterator[None]:
         raise
 
 
-def _together(frames: Mapping[Operator, DataFrame]) -> DataFrame:
+def _together(frames: Iterable[tuple[Operator, DataFrame]]) -> DataFrame:
     """Return the rows of all operators, whose keys have different types."""
     from pyspark.sql import functions as F
 
-    keyed = [
-        rows.withColumn("key", F.struct(F.col("key").alias(f"op{operator.operator_id}")))
-        for operator, rows in frames.items()
-    ]
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), keyed)
+    return read.together(
+        [
+            rows.withColumn("key", F.struct(F.col("key").alias(f"op{operator.operator_id}")))
+            for operator, rows in frames
+        ]
+    )
 
 
 def of_checkpoint(

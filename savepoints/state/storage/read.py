@@ -10,7 +10,10 @@ default provider, whose files are read by `savepoints.state.storage.hdfs_provide
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, cast
 
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY
@@ -24,6 +27,7 @@ from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 COLUMNS = frozenset({"partition_key", "key_bytes", "value_bytes", "column_family_name"})
 
@@ -72,11 +76,14 @@ def read_operator(
         key_hash (int), ord (long), key_bytes, value_bytes (binary), and key, the decoded partition
         key (a struct; null when the operator has no grouping key).
     """
-    frames = [read_store(spark, checkpoint, files, operator, store) for store in operator.stores]
-    rows = frames[0]
-    for more in frames[1:]:
-        rows = rows.unionByName(more)
-    return rows
+    return together(
+        [read_store(spark, checkpoint, files, operator, store) for store in operator.stores]
+    )
+
+
+def together(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the canonical rows of several stores; what one of them has no column for is null."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def load(
@@ -110,50 +117,89 @@ def read_store(
     spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator, store: str
 ) -> DataFrame:
     """Read one store of an operator as canonical rows; see `read_operator`."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
+    return read_raw(spark, checkpoint, files, operator, store).canonical()
 
+
+@dataclass(frozen=True)
+class RawStore:
+    """A store of an operator, as it is read.
+
+    Attributes:
+        partitions: How many state partitions it has.
+        rows: Columns `partition_key`, `key_bytes`, `value_bytes`, `column_family_name`, and
+            `partition_id` where the number of the task does not say that.
+    """
+
+    operator: Operator
+    name: str
+    partitions: int
+    rows: DataFrame
+
+    @property
+    def key_type(self) -> StructType:
+        """Type of the key by which rows are placed."""
+        return cast("StructType", self.rows.schema["partition_key"].dataType)
+
+    @property
+    def key_names(self) -> list[str]:
+        """Return the names of the key's fields in canonical rows, which Delta accepts."""
+        fields = self.key_type.fieldNames()
+        names = [fit_name(name) for name in fields]
+        if len(set(names)) < len(names):
+            return [f"key{position}" for position in range(len(fields))]
+        return names
+
+    def key_hash(self) -> Column:
+        """Return the hash by which Spark places a row."""
+        from pyspark.sql import functions as F
+
+        return F.hash(F.col("partition_key.*")) if self.key_names else F.lit(0)
+
+    def canonical(self) -> DataFrame:
+        """Return the rows with the columns that `read_operator` has."""
+        from pyspark.sql import functions as F
+
+        has_number = "partition_id" in self.rows.columns
+        partition_id = F.col("partition_id") if has_number else F.spark_partition_id()
+        rows = self.rows.select(
+            F.col("column_family_name").alias("column_family"),
+            partition_id.alias("partition_id"),
+            self.key_hash().alias("key_hash"),
+            F.monotonically_increasing_id().alias("ord"),
+            F.col("key_bytes"),
+            F.col("value_bytes"),
+            self._key().alias("key"),
+        )
+        # On top: Spark moves no condition below a column that counts, so one on these could not
+        # tell that a store need not be read.
+        return rows.select(
+            F.lit(self.operator.operator_id).alias("operator_id"),
+            F.lit(self.operator.name).alias("operator_name"),
+            F.lit(self.name).alias("store_name"),
+            "*",
+        )
+
+    def _key(self) -> Column:
+        from pyspark.sql import functions as F
+
+        if not self.key_names:
+            return F.lit(None).cast("boolean")
+        key = F.col("partition_key")
+        named = zip(self.key_type.fieldNames(), self.key_names, strict=True)
+        return F.struct(*(key[field].alias(name) for field, name in named))
+
+
+def read_raw(
+    spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator, store: str
+) -> RawStore:
+    """Read one store of an operator, by Spark's own raw reader where that can read it."""
     if files.cut.provider == HDFS_PROVIDER:
-        raw = hdfs_provider.read_store(spark, checkpoint, files, operator, store)
-        partition_id = F.col("partition_id")
+        rows = hdfs_provider.read_store(spark, checkpoint, files, operator, store)
     else:
-        raw = load(spark, checkpoint.uri, files.cut.batch_id, operator.operator_id, store)
-        partition_id = F.spark_partition_id()
-    key_type = raw.schema["partition_key"].dataType
-    assert isinstance(key_type, StructType)
-    fields = key_type.fieldNames()
-    rows = raw.select(
-        F.col("column_family_name").alias("column_family"),
-        partition_id.alias("partition_id"),
-        (F.hash(F.col("partition_key.*")) if fields else F.lit(0)).alias("key_hash"),
-        F.monotonically_increasing_id().alias("ord"),
-        F.col("key_bytes"),
-        F.col("value_bytes"),
-        _key_column(fields).alias("key"),
-    )
-    # On top: Spark moves no condition below a column that counts, so one on these could not tell
-    # that a store need not be read.
-    return rows.select(
-        F.lit(operator.operator_id).alias("operator_id"),
-        F.lit(operator.name).alias("operator_name"),
-        F.lit(store).alias("store_name"),
-        "*",
-    )
+        rows = load(spark, checkpoint.uri, files.cut.batch_id, operator.operator_id, store)
+    return RawStore(operator, store, files.partitions[operator.operator_id], rows)
 
 
 def fit_name(name: str) -> str:
     """Return a key field's name in canonical rows, which Delta accepts."""
     return _UNFIT.sub("_", name)
-
-
-def _key_column(fields: list[str]) -> Column:
-    """Return the decoded partition key, with field names that Delta accepts."""
-    from pyspark.sql import functions as F
-
-    if not fields:
-        return F.lit(None).cast("boolean")
-    names = [fit_name(name) for name in fields]
-    if len(set(names)) < len(names):
-        names = [f"key{position}" for position in range(len(fields))]
-    key = F.col("partition_key")
-    return F.struct(*(key[field].alias(name) for field, name in zip(fields, names, strict=True)))

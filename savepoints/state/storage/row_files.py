@@ -7,24 +7,25 @@ than half of the time of an export (ADR 31). Columns of `key` of other types tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from savepoints.io import Location
 from savepoints.spark import java_functions, private_api
+from savepoints.state.storage.read import RawStore
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructField
 
-_CLASS = "RowFiles"
-# In the order in which `RowFiles.java` reads them; `key` comes last.
-_COLUMNS = (
-    "operator_id", "store_name", "column_family", "operator_name", "partition_id", "key_hash",
-    "ord", "key_bytes", "value_bytes", "key",
-)  # fmt: skip
+    from savepoints.spark.private_api import JavaObject
+
+# Each may use the ones before it.
+_CLASSES = ("TwoHashes", "PagedColumn", "FewValues", "RowFiles")
+# In the order in which `RowFiles.java` reads them.
+_COLUMNS = ("partition_key", "key_bytes", "value_bytes", "column_family_name")
+_NUMBER = "partition_id"
 _SCHEMA = """message spark_schema {{
   required binary column_family (STRING);
   required binary operator_name (STRING);
@@ -33,7 +34,7 @@ _SCHEMA = """message spark_schema {{
   required int64 ord;
   required binary key_bytes;
   optional binary value_bytes;
-  {key}
+  optional group key {{ optional group op{operator_id} {{ {fields} }} }}
 }}"""
 # Of a Spark type: how `RowFiles.java` reads it, and its types in Parquet.
 _KINDS = {
@@ -75,48 +76,58 @@ class RowFile:
         return cls(int(operator_id), int(rows), int(state_bytes), hashes, int(stray), path)
 
 
-def fits(rows: DataFrame) -> bool:
-    """Return True if all fields of all keys are of types that can be written by columns."""
-    keys = rows.schema["key"].dataType
-    return all(_fits(one.dataType) for one in _fields(keys))
+def fits(store: RawStore) -> bool:
+    """Return True if all fields of a store's key are of types that can be written by columns."""
+    return bool(store.key_names) and _fits(store.key_type)
 
 
-def write(rows: DataFrame, target: Location, partitions: Mapping[int, int]) -> list[RowFile]:
-    """Write the rows of all operators, and return the files of the tasks that succeeded.
+def write(stores: Sequence[RawStore], target: Location, tasks: int | None) -> list[RowFile]:
+    """Write the rows of stores that fit, and return the files of the tasks that succeeded.
 
     Args:
-        rows: As `canonical_table` puts them together: `key` has a field `op0`, … per operator.
-        partitions: The number of state partitions of each operator.
+        stores: Read in one session.
+        tasks: How many tasks write at the same time; one for each state partition by default.
     """
+    written = [_written(store, target) for store in stores]
+    return [RowFile.parse(one) for one in private_api.collected(written, tasks)]
+
+
+def _written(store: RawStore, target: Location) -> JavaObject:
+    """Return a `JavaRDD` of what the tasks of one store return."""
+    has_numbers = _NUMBER in store.rows.columns
+    columns = [*_COLUMNS, _NUMBER] if has_numbers else [*_COLUMNS]
+    # A selection would make copies of what Spark's reader gives, which has them in this order.
+    rows = store.rows if store.rows.columns == columns else store.rows.select(*columns)
     spark = rows.sparkSession
-    keys = rows.schema["key"].dataType
-    names = [field.name for field in _fields(keys)]
-    schemas, leaves = {}, {}
-    for operator_id in partitions:
-        position = names.index(f"op{operator_id}")
-        field = _fields(keys)[position]
-        schemas[operator_id] = _SCHEMA.format(
-            key=f"optional group key {{ {_group(field.name, field.dataType)} }}"
-        )
-        way = (len(_COLUMNS) - 1, len(names), position)
-        leaves[operator_id] = ";".join(_leaves(field.dataType, way))
+    key = store.key_type
+    fields = [
+        _group(name, field.dataType)
+        for name, field in zip(store.key_names, key.fields, strict=True)
+    ]
+    operator = store.operator
     function = private_api.made(
         spark,
-        java_functions.load(spark, _CLASS, _source()),
+        java_functions.load(spark, _CLASSES[-1], _sources()),
         private_api.hadoop_conf(spark),
         target.uri.hadoop,
         spark.version,
-        schemas,
-        leaves,
-        dict(partitions),
+        operator.operator_id,
+        operator.name,
+        store.name,
+        _SCHEMA.format(operator_id=operator.operator_id, fields=" ".join(fields)),
+        ";".join(_leaves(key, ())),
+        len(fields),
+        store.partitions,
+        len(_COLUMNS) if has_numbers else -1,
+        private_api.bound(rows, store.key_hash()),
     )
-    lines = private_api.called_on_rows(rows.select(*_COLUMNS), function)
-    return [RowFile.parse(one) for one in lines]
+    return private_api.called_on_rows(rows, function)
 
 
-def _source() -> str:
+def _sources() -> list[str]:
     """Return the Java of the writer, also where the package is in a zip file."""
-    return files(__package__).joinpath(f"{_CLASS}.java").read_text()
+    java = files(__package__) / "java"
+    return [(java / f"{one}.java").read_text() for one in _CLASSES]
 
 
 def _fields(struct: DataType) -> list[StructField]:
@@ -126,7 +137,7 @@ def _fields(struct: DataType) -> list[StructField]:
 def _fits(kind: DataType) -> bool:
     if fields := _fields(kind):
         return all(_fits(one.dataType) for one in fields)
-    return kind.jsonValue() in _KINDS
+    return kind.typeName() in _KINDS
 
 
 def _group(name: str, kind: DataType) -> str:
@@ -134,7 +145,7 @@ def _group(name: str, kind: DataType) -> str:
     if fields := _fields(kind):
         inner = " ".join(_group(one.name, one.dataType) for one in fields)
         return f"optional group {name} {{ {inner} }}"
-    _, physical, logical = _KINDS[str(kind.jsonValue())]
+    _, physical, logical = _KINDS[kind.typeName()]
     return f"optional {physical} {name} {logical};"
 
 
@@ -146,6 +157,7 @@ def _leaves(kind: DataType, way: tuple[int, ...]) -> Iterator[str]:
     """
     if fields := _fields(kind):
         for position, one in enumerate(fields):
-            yield from _leaves(one.dataType, (*way, len(fields), position))
+            above = (*way, len(fields)) if way else ()
+            yield from _leaves(one.dataType, (*above, position))
     else:
-        yield f"{_KINDS[str(kind.jsonValue())][0]} {' '.join(map(str, way))}"
+        yield f"{_KINDS[kind.typeName()][0]} {' '.join(map(str, way))}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from savepoints.checkpoint.state.operators import Operator
 from savepoints.io import Location
 from savepoints.state.storage import canonical_table, new_table, row_files
+from savepoints.state.storage.read import RawStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +20,6 @@ pytestmark = pytest.mark.spark
 _PARTITIONS = 3
 # A key of each type that can be written by columns, and of a struct, such as a window.
 _KEY = """
-named_struct(
   'text', IF(id % 5 = 0, NULL, concat('ключ ', id)), 'raw', IF(id % 7 = 0, NULL, unhex(hex(id))),
   'byte', CAST(id % 100 - 50 AS BYTE), 'short', CAST(-id % 30000 AS SHORT), 'int', CAST(id AS INT),
   'long', IF(id % 2 = 0, NULL, id * 10000000000), 'float', CAST(id / 3 AS FLOAT),
@@ -25,36 +27,49 @@ named_struct(
   'at', TIMESTAMP_MICROS(id * 1000001 - 20000000000000000), 'local', CAST(
     TIMESTAMP_MICROS(id) AS TIMESTAMP_NTZ),
   'window', IF(id % 11 = 0, NULL, named_struct(
-    'start', IF(id % 3 = 0, NULL, TIMESTAMP_MICROS(id)), 'end', TIMESTAMP_MICROS(id + 1))))
+    'start', IF(id % 3 = 0, NULL, TIMESTAMP_MICROS(id)), 'end', TIMESTAMP_MICROS(id + 1)))
 """
 
 
-def some(spark: SparkSession, operator_id: int, store: str, key: str, count: int) -> DataFrame:
-    """Return rows of one store, each in the state partition that its hash determines."""
+def some(spark: SparkSession, operator_id: int, store: str, key: str, count: int) -> RawStore:
+    """Return rows of one store as they are read, each in the state partition of its key's hash."""
     rows = spark.range(0, count, 1, _PARTITIONS).selectExpr(
-        f"{operator_id} AS operator_id", f"'{store}' AS store_name",
-        "concat('family ', id % 2) AS column_family", "'an operator' AS operator_name",
-        "CAST(hash(id) AS INT) AS key_hash", "id AS ord",
-        "CAST(concat('key ', id) AS BINARY) AS key_bytes",
+        "id",
+        f"named_struct({key}) AS partition_key",
+        # Of some lengths that are no multiple of a word.
+        "CAST(concat('key ', repeat('k', CAST(id % 70 AS INT)), id) AS BINARY) AS key_bytes",
         # One value is longer than a page.
         "CAST(CASE WHEN id % 13 = 0 THEN NULL WHEN id = 100 THEN repeat('v', 9000000) "
         "ELSE repeat('v', CAST(id % 50 AS INT)) END AS BINARY) AS value_bytes",
-        f"{key} AS key",
+        "concat('family ', id % 2) AS column_family_name",
     )  # fmt: skip
-    return rows.selectExpr("*", f"CAST(pmod(key_hash, {_PARTITIONS}) AS INT) AS partition_id")
+    placed = rows.selectExpr(
+        "*", f"CAST(pmod(hash(partition_key.*), {_PARTITIONS}) AS INT) AS partition_id"
+    )
+    operator = Operator(operator_id, "an operator", (store,), _PARTITIONS)
+    return RawStore(operator, store, _PARTITIONS, placed)
 
 
-def together(spark: SparkSession, count: int) -> DataFrame:
-    """Return the rows of two operators with different keys, one of them with two stores."""
-    frames = [
-        some(spark, 0, "left", "named_struct('op0', " + _KEY + ")", count),
-        some(spark, 0, "right", "named_struct('op0', " + _KEY + ")", 200),
-        some(spark, 1, "default", "named_struct('op1', named_struct('n', id))", 300),
+def stores(spark: SparkSession, count: int) -> list[RawStore]:
+    """Return two operators with different keys, one of them with two stores."""
+    return [
+        some(spark, 0, "left", _KEY, count),
+        some(spark, 0, "right", _KEY, 200),
+        some(spark, 1, "default", "'n', id", 300),
     ]
-    one, *others = frames
-    for other in others:
-        one = one.unionByName(other, allowMissingColumns=True)
-    return one
+
+
+def changed(store: RawStore, **columns: str) -> RawStore:
+    """Return a store with other values in some columns."""
+    rows = store.rows.selectExpr(
+        *(f"{columns.get(name, name)} AS {name}" for name in store.rows.columns)
+    )
+    return replace(store, rows=rows)
+
+
+def in_one_task(store: RawStore) -> RawStore:
+    """Return a store whose rows one task reads."""
+    return replace(store, rows=store.rows.coalesce(1))
 
 
 def counted(rows: DataFrame) -> dict[int, Any]:
@@ -71,10 +86,11 @@ def hashed(rows: DataFrame) -> list[int]:
 def test_rows_and_sums_are_the_ones_of_sparks_own_writer_and_functions(
     spark: SparkSession, on_local: Location
 ) -> None:
-    rows = together(spark, 21_000).coalesce(1)  # All in one task, some of them in a second page.
-    assert row_files.fits(rows)
+    given = [in_one_task(one) for one in stores(spark, 21_000)]  # Some are in a second page.
+    assert all(map(row_files.fits, given))
+    rows = canonical_table._together([(one.operator, one.canonical()) for one in given])
 
-    files = row_files.write(rows, on_local / "ours", {0: _PARTITIONS, 1: _PARTITIONS})
+    files = row_files.write(given, on_local / "ours", tasks=None)
 
     new_table.commit(
         rows.schema,
@@ -91,6 +107,7 @@ def test_rows_and_sums_are_the_ones_of_sparks_own_writer_and_functions(
         "operator_id = 0 AND key.op0.int = 150",
         "key.op0.text IS NULL AND value_bytes IS NULL",
         "key.op1.n = 7",
+        "column_family = 'family 1' AND partition_id = 2",
     ):
         # Readers skip what a file says has no such row.
         assert hashed(ours.where(condition)) == hashed(sparks.where(condition)), condition
@@ -105,35 +122,49 @@ def test_rows_and_sums_are_the_ones_of_sparks_own_writer_and_functions(
         assert not any(one.stray for one in own)
 
 
+def test_several_state_partitions_in_one_task_stay_files_of_their_own(
+    spark: SparkSession, on_local: Location
+) -> None:
+    given = stores(spark, 300)
+
+    files = row_files.write(given, on_local / "ours", tasks=1)
+
+    truth = [one.rows.where(f"spark_partition_id() = {part}") for one in given for part in range(3)]
+    assert sorted(one.rows for one in files) == sorted(one.count() for one in truth)
+
+
 def test_rows_in_another_state_partition_than_their_hash_says_are_counted(
     spark: SparkSession, on_local: Location
 ) -> None:
-    rows = together(spark, 300)
-    moved = rows.selectExpr(
-        *(name for name in rows.columns if name != "partition_id"),
-        f"IF(ord < 7 AND operator_id = 1, (partition_id + 1) % {_PARTITIONS}, partition_id) "
-        "AS partition_id",
-    )
+    *others, last = stores(spark, 300)
+    moved = f"IF(id < 7, (partition_id + 1) % {_PARTITIONS}, partition_id)"
 
-    files = row_files.write(moved, on_local / "ours", {0: _PARTITIONS, 1: _PARTITIONS})
+    files = row_files.write(
+        [*others, changed(last, partition_id=moved)], on_local / "ours", tasks=None
+    )
 
     assert sum(one.stray for one in files if one.operator_id == 1) == 7
     assert sum(one.stray for one in files if one.operator_id == 0) == 0
 
 
 def test_a_task_that_fails_leaves_no_file(spark: SparkSession, on_local: Location) -> None:
-    rows = together(spark, 300)
-    failing = rows.selectExpr(
-        *(name for name in rows.columns if name != "ord"),
-        "IF(ord = 250, raise_error('the disk is gone'), ord) AS ord",
+    failing = changed(
+        some(spark, 0, "default", "'n', id", 300),
+        value_bytes="IF(id = 250, raise_error('the disk is gone'), value_bytes)",
     )
 
     with pytest.raises(Exception, match="the disk is gone"):
-        row_files.write(failing.coalesce(1), on_local / "ours", {0: _PARTITIONS, 1: _PARTITIONS})
+        row_files.write([in_one_task(failing)], on_local / "ours", tasks=None)
 
     assert [one.path for one in on_local.list("ours") if one.path.endswith(".parquet")] == []
 
 
-@pytest.mark.parametrize("key", ["named_struct('b', true)", "named_struct('d', 1.5)", "true"])
+@pytest.mark.parametrize("key", ["true", "1.5", "array(id)", "named_struct('b', true)"])
 def test_keys_of_other_types_are_left_to_spark(spark: SparkSession, key: str) -> None:
-    assert not row_files.fits(some(spark, 0, "default", f"named_struct('op0', {key})", 1))
+    assert not row_files.fits(some(spark, 0, "default", f"'n', id, 'other', {key}", 1))
+
+
+def test_an_operator_without_a_key_is_left_to_spark(spark: SparkSession) -> None:
+    keyed = some(spark, 0, "default", "'n', id", 1)
+
+    assert not row_files.fits(changed(keyed, partition_key="struct()"))
