@@ -29,6 +29,7 @@ public class PagedColumn {
   /** The levels of all values of the page, once one is null. */
   private RunLengthBitPackingHybridEncoder levels = null;
   private List pages = new ArrayList();
+  private byte[] buffer = new byte[0];
 
   public PagedColumn(ColumnDescriptor descriptor) {
     this.descriptor = descriptor;
@@ -64,7 +65,7 @@ public class PagedColumn {
       byte[] encoded = (levels == null ? begunLevels() : levels).toBytes().toByteArray();
       page = new Bytes();
       page.addBytes(encoded);
-      page.addRaw(values.data, Platform.BYTE_ARRAY_OFFSET, values.size);
+      page.addRaw(values.data, values.size);
       levels = null;
     }
     byte[] packed = packed(page);
@@ -103,13 +104,17 @@ public class PagedColumn {
     return Encoding.PLAIN;
   }
 
-  static byte[] packed(Bytes page) throws java.io.IOException {
-    byte[] packed = new byte[(int) Zstd.compressBound(page.size)];
-    long length = Zstd.compressByteArray(packed, 0, packed.length, page.data, 0, page.size, LEVEL);
+  /** Compress a page by way of a buffer that stays. */
+  byte[] packed(Bytes page) throws java.io.IOException {
+    int most = (int) Zstd.compressBound(page.size);
+    if (buffer.length < most) {
+      buffer = new byte[most];
+    }
+    long length = Zstd.compressByteArray(buffer, 0, most, page.data, 0, page.size, LEVEL);
     if (Zstd.isError(length)) {
       throw new java.io.IOException("zstd: " + Zstd.getErrorName(length));
     }
-    return Arrays.copyOf(packed, (int) length);
+    return Arrays.copyOf(buffer, (int) length);
   }
 
   /** Bytes of a column that grow, as values of Parquet's encoding `PLAIN`. */
@@ -140,23 +145,23 @@ public class PagedColumn {
       size += 8;
     }
 
-    public void addRaw(Object base, long offset, int length) {
+    public void addRaw(byte[] value, int length) {
       reserve(length);
-      Platform.copyMemory(base, offset, data, Platform.BYTE_ARRAY_OFFSET + size, length);
+      System.arraycopy(value, 0, data, size, length);
       size += length;
     }
 
-    public void addBytes(Object base, long offset, int length) {
-      addInt(length);
-      addRaw(base, offset, length);
-    }
-
     public void addBytes(byte[] value) {
-      addBytes(value, Platform.BYTE_ARRAY_OFFSET, value.length);
+      addInt(value.length);
+      addRaw(value, value.length);
     }
 
     public void addText(UTF8String value) {
-      addBytes(value.getBaseObject(), value.getBaseOffset(), value.numBytes());
+      int length = value.numBytes();
+      addInt(length);
+      reserve(length);
+      value.writeToMemory(data, Platform.BYTE_ARRAY_OFFSET + size);
+      size += length;
     }
   }
 }
