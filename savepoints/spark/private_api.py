@@ -14,6 +14,7 @@
 | `QueryExecution.toRdd`, Janino, `XXH64`, `UTF8String` | rows written by columns | 4.2 | slower |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
+| `HadoopFsRelation`, `BucketSpec` | files read by the tasks they are for | 3.5 to 4.2 | a shuffle |
 | `__globPaths__` of file sources | a store whose path has brackets | 3.5 to 4.2 | no such path |
 
 Nothing else of this package reaches through py4j; a test holds that. What depends on the version
@@ -283,6 +284,38 @@ def collected(found: Sequence[JavaObject], tasks: int | None) -> list[str]:
     """Collect several `JavaRDD` of texts in one job, in a task for each partition by default."""
     every = reduce(lambda one, other: one.union(other), found)
     return [str(one) for one in (every if tasks is None else every.coalesce(tasks)).collect()]
+
+
+def in_buckets(rows: DataFrame, buckets: int, column: str) -> DataFrame:
+    """Return what is read from files with tasks by the number that a file has in its name.
+
+    A task for each bucket, from 0, reads `…_00000.…` and so on; without any it reads nothing. Spark
+    takes the rows for placed by the hash of `column`, so they must not be joined or grouped by it.
+    Source: `FileSourceScanExec.createBucketedReadRDD`, `BucketingUtils`.
+
+    Args:
+        rows: As `DataFrameReader` returns them; its session keeps what is set here.
+        column: One that is read, or Spark would take no notice of buckets.
+    """
+    from pyspark.sql import DataFrame
+
+    spark = rows.sparkSession
+    # Spark would see that nothing needs the rows in buckets.
+    spark.conf.set("spark.sql.sources.bucketing.autoBucketedScan.enabled", "false")
+    spec = jvm(spark).org.apache.spark.sql.catalyst.catalog.BucketSpec(
+        buckets, sequence(spark, (column,)), sequence(spark, ())
+    )
+    files = analyzed_plan(rows).relation()
+    bucketed = files.copy(
+        files.location(),
+        files.partitionSchema(),
+        files.dataSchema(),
+        jvm(spark).scala.Some(spec),
+        files.fileFormat(),
+        files.options(),
+        java_session(spark),
+    )
+    return DataFrame(java_session(spark).baseRelationToDataFrame(bucketed), spark)
 
 
 def _class_loader(spark: SparkSession) -> JavaObject:

@@ -30,7 +30,7 @@ from savepoints.operations.savepoint import (
     restored_layout,
 )
 from savepoints.operations.savepoint.restored_layout import LayoutChange
-from savepoints.operations.savepoint.state_rows import state_rows
+from savepoints.operations.savepoint.state_rows import rows_in_place, state_rows
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result
 from savepoints.spark import classic
@@ -469,8 +469,12 @@ def _writer(
     def write_state() -> str | None:
         what = "the state rows" if plan.rows is None else count_text(plan.rows, "state row")
         progress(f"writing {what} (starts Spark if it is not running)")
-        with state_rows(stored, store, own) as rows:
-            ids = write.write_state(spark, target, rows, cut, operators).ids
+        in_place = rows_in_place(stored, store, own, cut)
+        if in_place is not None:
+            ids = write.write_in_place(spark, target, in_place, cut, operators).ids
+        else:
+            with state_rows(stored, store, own) as rows:
+                ids = write.write_state(spark, target, rows, cut, operators).ids
         numbers = [one.operator_id for one in savepoint.operators]
         return name_state(target, plan.batch_id, ids, numbers) if ids else None
 

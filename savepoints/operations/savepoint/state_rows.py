@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.cut import read_cut
+from savepoints.model import Cut
 from savepoints.operations.savepoint import export, forms
 from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical
@@ -43,3 +44,20 @@ def state_rows(stored: Manifest, store: Store, spark: SparkSession) -> Iterator[
         export.mount(stored, store, scratch)
         files = read_cut(scratch, savepoint.cut.batch_id)
         yield canonical_table.rows_of_checkpoint(spark, scratch, files)
+
+
+def rows_in_place(
+    stored: Manifest, store: Store, spark: SparkSession, cut: Cut
+) -> DataFrame | None:
+    """Return the rows of a canonical table by state partition, where they need not be moved.
+
+    Returns:
+        None if `cut` has another number of state partitions, or no table says where they are.
+    """
+    from savepoints.state.storage import canonical_table
+
+    savepoint = stored.savepoint
+    if "canonical" not in savepoint.forms or cut.partitions != savepoint.cut.partitions:
+        return None
+    table = canonical.table(store.root, savepoint.id)
+    return canonical_table.rows_in_partitions(spark, table, cut.partitions or 1)

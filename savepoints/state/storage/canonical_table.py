@@ -102,6 +102,20 @@ def _by_columns(
     return found
 
 
+def rows_in_partitions(spark: SparkSession, table: Location, partitions: int) -> DataFrame | None:
+    """Return the rows of a table as `write.write_in_place` wants them, or None.
+
+    Args:
+        spark: From `read.reading_session`.
+        partitions: As many as the state had when it was saved.
+
+    Returns:
+        None for a table whose files do not say which state partition they are of, such as those of
+        earlier versions.
+    """
+    return new_table.read_buckets(spark, table, partitions, "key_hash")
+
+
 def rows_of_checkpoint(spark: SparkSession, checkpoint: Location, files: CutFiles) -> DataFrame:
     """Return the rows that `export` would write, with the same columns.
 

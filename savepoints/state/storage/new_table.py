@@ -8,7 +8,8 @@ to find out what the log says.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -24,11 +25,11 @@ from savepoints.errors import (
 from savepoints.io import Location, ObjectInfo, in_parallel, storage_options
 from savepoints.moments import epoch_ms, utc_now
 from savepoints.spark.columns import quoted
-from savepoints.spark.private_api import GLOB_PATHS
+from savepoints.spark.private_api import GLOB_PATHS, in_buckets
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
-    from deltalake import Schema
+    from deltalake import DeltaTable, Schema
     from deltalake.transaction import AddAction
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -46,6 +47,7 @@ _WRITING = {
     },
 }
 _PARQUET = ".parquet"
+_BUCKET = re.compile(r"_\d{5,}\.[^/]*$")
 # What Delta calls a feature for readers, and Parquet knows by itself.
 _READ = frozenset({"timestampNtz"})
 _CONFIGURATION = {"delta.dataSkippingNumIndexedCols": "0"}
@@ -137,8 +139,25 @@ def read(spark: SparkSession, target: Location) -> DataFrame:
         IncompatibleError: If somebody has changed the table in a way that files alone do not show.
         VerificationError: If a file is gone.
     """
-    from pyspark.sql.types import StructType
+    return _read(spark, target, _opened(target), lambda rows: rows)
 
+
+def read_buckets(
+    spark: SparkSession, target: Location, buckets: int, column: str
+) -> DataFrame | None:
+    """Return the rows of bucket b in task b, or None if a file has no bucket in its name.
+
+    Args:
+        spark: A session of which settings may be changed.
+        column: Whose values place the rows, somehow; see `private_api.in_buckets`.
+    """
+    table = _opened(target)
+    if not all(map(_BUCKET.search, _named(table))):
+        return None
+    return _read(spark, target, table, lambda rows: in_buckets(rows, buckets, column))
+
+
+def _opened(target: Location) -> DeltaTable:
     table = open_delta(target)
     if features := {*(table.protocol().reader_features or ())} - _READ:
         raise IncompatibleError(
@@ -146,7 +165,22 @@ def read(spark: SparkSession, target: Location) -> DataFrame:
             hint=RESTORE_NATIVE,
             target=str(target),
         )
-    named = {*table.get_add_actions().column("path").to_pylist()}
+    return table
+
+
+def _named(table: DeltaTable) -> set[str]:
+    return {*table.get_add_actions().column("path").to_pylist()}
+
+
+def _read(
+    spark: SparkSession,
+    target: Location,
+    table: DeltaTable,
+    arranged: Callable[[DataFrame], DataFrame],
+) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    named = _named(table)
     there = {one.path for one in target.list() if one.path.endswith(_PARQUET)}
     if missing := named - there:  # Spark would silently read the others.
         raise VerificationError(
@@ -160,7 +194,7 @@ def read(spark: SparkSession, target: Location) -> DataFrame:
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
     options = {GLOB_PATHS: "false", "basePath": target.uri.hadoop}
     reader = spark.read.schema(schema).options(**options)
-    rows = reader.parquet(*(one.hadoop for one in paths))
+    rows = arranged(reader.parquet(*(one.hadoop for one in paths)))
     # Spark puts the columns by which files are partitioned last.
     return rows.select(*map(quoted, schema.fieldNames()))
 

@@ -87,24 +87,66 @@ def write_rows(
             With a column `STORE_ORDER`, all are written in the order of that, which RocksDB takes
             faster than keys in no order.
     """
-    own = read.state_session(spark, cut.checkpoint_format)
     partitions = cut.partitions or 1
-    own.conf.set("spark.sql.shuffle.partitions", str(partitions))
+
+    def placed(operator: OperatorState, store: str) -> DataFrame:
+        rows = rows_of(operator, store)
+        if operator.keyless:
+            return rows.coalesce(1)
+        return _by_id(rows, _home(partitions), partitions)
+
+    return _write(spark, checkpoint, cut, operators, placed)
+
+
+def write_in_place(
+    spark: SparkSession,
+    checkpoint: Location,
+    saved: DataFrame,
+    cut: Cut,
+    operators: Sequence[OperatorState],
+) -> WrittenState:
+    """Write the state of a cut from rows that are where they belong; see `write_state`.
+
+    Args:
+        saved: The rows of all operators, those of state partition p in task p, which is checked.
+    """
+    _require_order(saved, operators)
+
+    def placed(operator: OperatorState, store: str) -> DataFrame:
+        rows = _as_saved(saved, operator, store)
+        return rows.coalesce(1) if operator.keyless else at_home(rows, cut.partitions or 1)
+
+    return _write(spark, checkpoint, cut, operators, placed)
+
+
+def _write(
+    spark: SparkSession,
+    checkpoint: Location,
+    cut: Cut,
+    operators: Sequence[OperatorState],
+    placed: Callable[[OperatorState, str], DataFrame],
+) -> WrittenState:
+    """Write rows of which those of state partition p are in task p."""
+    own = read.state_session(spark, cut.checkpoint_format)
+    own.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
     by_id = {one.operator_id: one for one in operators}
 
     def rows(operator_id: int, store: str) -> DataFrame:
         operator = by_id[operator_id]
-        return _placed(rows_of(operator, store), operator, partitions)
+        return _in_order(placed(operator, store), operator)
 
     if cut.provider != HDFS_PROVIDER:
         return WrittenState(rocksdb_writer.write_state(own, checkpoint.uri, cut.batch_id, rows))
     counts = dict.fromkeys(by_id, 0)
     for operator in operators:
         for store in operator.stores:
-            placed = rows(operator.operator_id, store)
             counts[operator.operator_id] += sum(
                 hdfs_provider.write_store(
-                    placed, checkpoint, cut.batch_id + 1, operator.operator_id, store
+                    rows(operator.operator_id, store),
+                    checkpoint,
+                    cut.batch_id + 1,
+                    operator.operator_id,
+                    store,
                 ).values()
             )
     return WrittenState({}, counts)
@@ -138,16 +180,30 @@ def _as_saved(saved: DataFrame, operator: OperatorState, store: str) -> DataFram
     )
 
 
-def _placed(rows: DataFrame, operator: OperatorState, partitions: int) -> DataFrame:
-    """Return the rows of a store, each in the partition where Spark will look for it."""
+def at_home(rows: DataFrame, partitions: int) -> DataFrame:
+    """Return rows of which each is in the task of its state partition, or fail at one that is not.
+
+    Whoever reads them must read `key_bytes`.
+    """
     from pyspark.sql import functions as F
 
-    home = F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
-    placed = rows.coalesce(1) if operator.keyless else _by_id(rows, home, partitions)
+    stray = F.raise_error(F.lit("a state row is in a file of another state partition than its own"))
+    is_home = _home(partitions) == F.spark_partition_id()
+    return rows.withColumn("key_bytes", F.when(is_home, F.col("key_bytes")).otherwise(stray))
+
+
+def _home(partitions: int) -> Column:
+    """Return where Spark will look for a row."""
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")
+
+
+def _in_order(rows: DataFrame, operator: OperatorState) -> DataFrame:
     order = [STORE_ORDER] if STORE_ORDER in rows.columns else []
     if operator.column_families:
         order.append("ord")  # List state keeps its order only if its rows are written in it.
-    return placed.sortWithinPartitions(*order) if order else placed
+    return rows.sortWithinPartitions(*order) if order else rows
 
 
 def _by_id(rows: DataFrame, partition: Column, partitions: int) -> DataFrame:

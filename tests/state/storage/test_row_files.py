@@ -9,7 +9,7 @@ import pytest
 
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.io import Location
-from savepoints.state.storage import canonical_table, new_table, row_files
+from savepoints.state.storage import canonical_table, new_table, row_files, write
 from savepoints.state.storage.read import RawStore
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def changed(store: RawStore, **columns: str) -> RawStore:
 
 
 def in_one_task(store: RawStore) -> RawStore:
-    """Return a store whose rows one task reads."""
-    return replace(store, rows=store.rows.coalesce(1))
+    """Return a store whose rows one task reads, one state partition after the other."""
+    return replace(store, rows=store.rows.coalesce(1).sortWithinPartitions("partition_id"))
 
 
 def counted(rows: DataFrame) -> dict[int, Any]:
@@ -122,15 +122,55 @@ def test_rows_and_sums_are_the_ones_of_sparks_own_writer_and_functions(
         assert not any(one.stray for one in own)
 
 
-def test_several_state_partitions_in_one_task_stay_files_of_their_own(
+def written(spark: SparkSession, target: Location, given: list[RawStore]) -> DataFrame:
+    """Write stores as a table, and return their rows as Spark reads them."""
+    rows = canonical_table._together([(one.operator, one.canonical()) for one in given])
+    files = row_files.write(given, target, tasks=None)
+    counts = {one.path: one.rows for one in files}
+    new_table.commit(rows.schema, target, canonical_table.PARTITIONED_BY, counts)
+    return rows
+
+
+def test_each_task_reads_the_files_of_its_state_partition(
     spark: SparkSession, on_local: Location
 ) -> None:
-    given = stores(spark, 300)
+    rows = written(spark, on_local / "table", [in_one_task(one) for one in stores(spark, 300)])
 
-    files = row_files.write(given, on_local / "ours", tasks=1)
+    found = canonical_table.rows_in_partitions(spark.newSession(), on_local / "table", _PARTITIONS)
 
-    truth = [one.rows.where(f"spark_partition_id() = {part}") for one in given for part in range(3)]
-    assert sorted(one.rows for one in files) == sorted(one.count() for one in truth)
+    assert found is not None
+    assert hashed(found) == hashed(rows)
+    of_one_store = found.where("operator_id = 0 AND store_name = 'right'")
+    places = of_one_store.selectExpr(
+        "partition_id", "spark_partition_id()", f"pmod(key_hash, {_PARTITIONS})"
+    )
+    assert sorted(map(tuple, places.distinct().collect())) == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
+
+
+def test_a_row_in_a_file_of_another_state_partition_is_not_written(
+    spark: SparkSession, on_local: Location
+) -> None:
+    store = some(spark, 0, "default", "'n', id", 300)
+    moved = changed(store, partition_id="IF(id = 77, (partition_id + 1) % 3, partition_id)")
+    written(spark, on_local / "table", [in_one_task(moved)])
+    found = canonical_table.rows_in_partitions(spark, on_local / "table", _PARTITIONS)
+    assert found is not None
+
+    with pytest.raises(Exception, match="in a file of another state partition than its own"):
+        write.at_home(found, _PARTITIONS).select("key_bytes").collect()
+
+    others = found.where("NOT (key.op0.n = 77)")
+    assert write.at_home(others, _PARTITIONS).select("key_bytes").count() == 299
+
+
+def test_a_table_whose_files_do_not_name_their_state_partition_is_read_in_no_order(
+    spark: SparkSession, on_local: Location
+) -> None:
+    (_, _, last) = stores(spark, 300)
+    rows = canonical_table._together([(last.operator, last.canonical())])
+    new_table.write(rows, on_local / "table", canonical_table.PARTITIONED_BY)
+
+    assert canonical_table.rows_in_partitions(spark, on_local / "table", _PARTITIONS) is None
 
 
 def test_rows_in_another_state_partition_than_their_hash_says_are_counted(
@@ -140,7 +180,7 @@ def test_rows_in_another_state_partition_than_their_hash_says_are_counted(
     moved = f"IF(id < 7, (partition_id + 1) % {_PARTITIONS}, partition_id)"
 
     files = row_files.write(
-        [*others, changed(last, partition_id=moved)], on_local / "ours", tasks=None
+        [*others, in_one_task(changed(last, partition_id=moved))], on_local / "ours", tasks=None
     )
 
     assert sum(one.stray for one in files if one.operator_id == 1) == 7

@@ -82,34 +82,44 @@ public class RowFiles implements Function2 {
     this.hash = hash;
   }
 
-  /** Write the rows of a task; return "operator rows bytes hash hash stray path" if it has any. */
+  /** Write the rows of a task; return "operator rows bytes hash hash stray path" of each file. */
   public Object call(Object index, Object given) throws Exception {
     Iterator rows = (Iterator) given;
     List done = new ArrayList();
-    if (!rows.hasNext()) {
-      return done.iterator();
-    }
-    OneFile file = new OneFile(this, (Integer) index);
+    Integer number = (Integer) index;
+    long ord = number.longValue() << BITS_OF_ROW;
+    OneFile file = null;
     boolean complete = false;
     try {
       while (rows.hasNext()) {
-        file.add((InternalRow) rows.next());
+        InternalRow row = (InternalRow) rows.next();
+        Integer partition = partitionAt < 0 ? number : Integer.valueOf(row.getInt(partitionAt));
+        if (file == null || !file.partition.equals(partition)) {
+          if (file != null) {
+            done.add(file.close());
+          }
+          file = new OneFile(this, number, partition);
+        }
+        file.add(row, ord++);
       }
-      done.add(file.close());
+      if (file != null) {
+        done.add(file.close());
+      }
       complete = true;
     } finally {
-      if (!complete) {
+      if (!complete && file != null) {
         file.abort();
       }
     }
     return done.iterator();
   }
 
-  /** The file that a task writes. */
+  /**
+   * A file, of one state partition, whose number is in its name as Spark's `BucketingUtils` wants it.
+   */
   static final class OneFile {
     final RowFiles of;
-    final Integer index;
-    final long firstOrd;
+    final Integer partition;
     final String path;
     final Path file;
     final ParquetFileWriter writer;
@@ -136,14 +146,14 @@ public class RowFiles implements Function2 {
     long bytes = 0;
     long stray = 0;
 
-    OneFile(RowFiles of, Integer index) throws Exception {
+    OneFile(RowFiles of, Integer index, Integer partition) throws Exception {
       this.of = of;
-      this.index = index;
-      firstOrd = index.longValue() << BITS_OF_ROW;
+      this.partition = partition;
       operatorName = UTF8String.fromString(of.operatorName);
       hash = UnsafeProjection.create(of.hash);
       path = "operator_id=" + of.operator + "/store_name=" + of.store
-          + "/part-" + index + "-" + UUID.randomUUID() + ".zstd.parquet";
+          + "/part-" + index + "-" + UUID.randomUUID() + "_" + String.format("%05d", new Object[] {partition})
+          + ".zstd.parquet";
       MessageType schema = MessageTypeParser.parseMessageType(of.schema);
       String[] described = of.leaves.split(";");
       leaves = new int[described.length][];
@@ -173,7 +183,7 @@ public class RowFiles implements Function2 {
       writer.start();
     }
 
-    void add(InternalRow row) throws Exception {
+    void add(InternalRow row, long ord) throws Exception {
       UTF8String named = row.getUTF8String(3);
       if (!named.equals(family)) {
         family = named.clone();
@@ -195,8 +205,6 @@ public class RowFiles implements Function2 {
       int size = key.length + (value == null ? 0 : value.length);
       bytes += size;
       bytesOfPage += size;
-      Integer partition =
-          of.partitionAt < 0 ? index : Integer.valueOf(row.getInt(of.partitionAt));
       int keyHash = hash.apply(row).getInt(0);
       if (Math.floorMod(keyHash, of.partitions) != partition.intValue()) {
         stray++;
@@ -205,7 +213,7 @@ public class RowFiles implements Function2 {
       operators.add(operatorName);
       partitionIds.add(partition);
       columns[KEY_HASH].values.addInt(keyHash);
-      columns[ORD].values.addLong(firstOrd + rows);
+      columns[ORD].values.addLong(ord);
       columns[KEY_BYTES].values.addBytes(key);
       columns[VALUE_BYTES].level(value == null ? 0 : 1);
       if (value != null) {
