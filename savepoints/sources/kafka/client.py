@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import ModuleType
@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 # How long a broker may take to answer before the check gives up.
 TIMEOUT_SECONDS = 15.0
-# Pause before asking again about a partition without a leader.
+# Pause before asking again about what has no leader or coordinator.
 _PAUSE_SECONDS = 0.1
 
 _OR = ", or pass --no-source-check if the command has it"
@@ -87,35 +87,40 @@ def answers(
 
 
 def settled_answers(
-    ask: Callable[[], Mapping[KeyT, Future[T]]], settings: KafkaSettings, seconds: float
+    ask: Callable[[], Mapping[KeyT, Future[T]]],
+    settings: KafkaSettings,
+    seconds: float,
+    moving: frozenset[int],
+    missing: frozenset[int] = frozenset(),
 ) -> dict[KeyT, T]:
-    """Wait for answers about partitions; ask again while a leader is being elected."""
-    from confluent_kafka import KafkaError
+    """Wait for answers, and ask again while whoever is to answer is being elected.
 
-    moving = frozenset(
-        {
-            KafkaError.NOT_LEADER_FOR_PARTITION,
-            KafkaError.LEADER_NOT_AVAILABLE,
-            KafkaError.UNKNOWN_LEADER_EPOCH,
-            KafkaError.FENCED_LEADER_EPOCH,
-            # Not all brokers know a new partition yet.
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-        }
-    )
+    Args:
+        moving: Error codes that say so.
+        missing: Error codes of what is not there, and is left out.
+    """
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    while True:
         futures = ask()
-        found = answers(futures, settings, moving)
-        if len(found) == len(futures):
-            return found
+        if not _error_codes(futures.values()) & moving or time.monotonic() >= deadline:
+            return answers(futures, settings, missing)
         time.sleep(_PAUSE_SECONDS)
-    return answers(ask(), settings)
+
+
+def _error_codes(futures: Iterable[Future[T]]) -> set[int]:
+    from confluent_kafka import KafkaException
+
+    errors = [one.exception() for one in futures]
+    return {one.args[0].code() for one in errors if isinstance(one, KafkaException)}
 
 
 def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
     """Return the error for a broker that does not answer or refuses to."""
+    said = error.args[0].str().strip()
+    if not said or said.endswith(":"):  # Some errors have no text of their own.
+        said = f"{said} {error.args[0].name()}".strip()
     return EnvironmentUnfitError(
-        f"Kafka at {settings.bootstrap_servers} is not responding: {error.args[0].str()}",
+        f"Kafka at {settings.bootstrap_servers} is not responding: {said}",
         hint=f"check the brokers, and their addresses in SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
     )
 

@@ -10,7 +10,7 @@ from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.kafka import client
 
 if TYPE_CHECKING:
-    from confluent_kafka import TopicPartition
+    from confluent_kafka import KafkaError, TopicPartition
     from confluent_kafka.admin._group import ConsumerGroupDescription
 
 
@@ -26,10 +26,14 @@ def require_unused(group: str, settings: KafkaSettings, timeout: float | None = 
     """
     # Kept until it has answered: without its client a future never ends.
     opened = client.admin(settings)
-    asked = opened.describe_consumer_groups(
-        [group], request_timeout=timeout or client.TIMEOUT_SECONDS
+    seconds = timeout or client.TIMEOUT_SECONDS
+    found: dict[str, ConsumerGroupDescription] = client.settled_answers(
+        lambda: opened.describe_consumer_groups([group], request_timeout=seconds),
+        settings,
+        seconds,
+        _electing(),
+        frozenset({_error().GROUP_ID_NOT_FOUND}),
     )
-    found: dict[str, ConsumerGroupDescription] = client.answers(asked, settings, _absent())
     if group in found and found[group].members:
         raise _in_use(group, sorted({one.client_id for one in found[group].members}))
 
@@ -50,23 +54,28 @@ def commit(
         SourceDataGoneError: If Kafka refuses the offset of a partition, which it may not have.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
-    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     places = [TopicPartition(topic, part, offset) for topic, part, offset in by_partition(offsets)]
     opened = client.admin(settings)
-    asked = opened.alter_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, places)],
-        request_timeout=timeout or client.TIMEOUT_SECONDS,
+    seconds = timeout or client.TIMEOUT_SECONDS
+    refusals = frozenset({_error().UNKNOWN_MEMBER_ID, _error().NON_EMPTY_GROUP})
+    answered = client.settled_answers(
+        lambda: opened.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, places)], request_timeout=seconds
+        ),
+        settings,
+        seconds,
+        _electing(),
+        refusals,
     )
-    refusals = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP}
-    answered = client.answers(asked, settings, frozenset(refusals))
     if not answered:
         raise _in_use(group, [])
     for done in answered.values():
         _require_committed(group, done.topic_partitions or [], refusals)
 
 
-def _require_committed(group: str, places: list[TopicPartition], refusals: set[int]) -> None:
+def _require_committed(group: str, places: list[TopicPartition], refusals: frozenset[int]) -> None:
     for one in places:
         if one.error is None:
             continue
@@ -83,10 +92,21 @@ def _require_committed(group: str, places: list[TopicPartition], refusals: set[i
         )
 
 
-def _absent() -> frozenset[int]:
+def _electing() -> frozenset[int]:
+    """Errors while a group has no coordinator yet, such as at its first use of a new cluster."""
+    return frozenset(
+        {
+            _error().COORDINATOR_LOAD_IN_PROGRESS,
+            _error().COORDINATOR_NOT_AVAILABLE,
+            _error().NOT_COORDINATOR,
+        }
+    )
+
+
+def _error() -> type[KafkaError]:
     from confluent_kafka import KafkaError
 
-    return frozenset({KafkaError.GROUP_ID_NOT_FOUND})
+    return KafkaError
 
 
 def _in_use(group: str, clients: list[str]) -> UsageError:

@@ -152,6 +152,7 @@ def _ranges(
             lambda: opened.list_offsets(asked, isolation_level=level, request_timeout=seconds),
             settings,
             seconds,
+            _electing(),
         )
         return {(at.topic, at.partition): result.offset for at, result in found.items()}
 
@@ -203,3 +204,18 @@ def _policy(values: Mapping[str, str]) -> TopicRetention:
 def _id(described: TopicDescription) -> str | None:
     found = str(described.topic_id)
     return None if found == _NO_ID else found
+
+
+def _electing() -> frozenset[int]:
+    """Errors while a partition has no leader, or not all brokers know it yet."""
+    from confluent_kafka import KafkaError
+
+    return frozenset(
+        {
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.UNKNOWN_LEADER_EPOCH,
+            KafkaError.FENCED_LEADER_EPOCH,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+        }
+    )
