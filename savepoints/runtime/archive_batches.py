@@ -208,8 +208,8 @@ class ArchivedInputs:
             known.require({topic: one.offsets.get(topic, {})})
         except NotAlignedError as error:
             raise NotAlignedError(
-                f"only the archive shows where the events of the merge {one.id} belong in the "
-                f"order of arrival, but {error.message}",
+                f"the arrival order of the events of merge {one.id} cannot be determined without "
+                f"the archive: {error.message}",
                 hint=error.hint,
                 merge=one.id,
             ) from None

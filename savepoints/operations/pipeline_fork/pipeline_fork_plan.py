@@ -161,7 +161,7 @@ def plan(
     _refuse_unknown_order(found)
     _refuse_topics(found)
     cuts = rollback_cut.choose(store, found, point, every=False)
-    _refuse_other_apps(query, cuts, options)
+    _refuse_other_apps(cuts, options)
     for cut in cuts:
         _refuse_unreadable(found, cut)
     operation_id = new_id("op", utc_now())
@@ -275,12 +275,13 @@ def _refuse_topics(found: Pipeline) -> None:
             )
 
 
-def _refuse_other_apps(query: str, cuts: Sequence[MemberCut], options: PipelineForkOptions) -> None:
+def _refuse_other_apps(cuts: Sequence[MemberCut], options: PipelineForkOptions) -> None:
     forked = [cut.savepoint.query for cut in cuts]
     if others := sorted(options.apps.keys() - {*forked}):
         raise UsageError(
-            f"--app names {others[0]}, but forking {query} forks only {', '.join(forked)}",
-            hint="correct the name in --app QUERY=MODULE:ATTR",
+            f"--app was given for the query {others[0]}, which is not part of this fork; its "
+            f"queries are {', '.join(forked)}",
+            hint="correct the query name in --app QUERY=MODULE:ATTR",
             query=others[0],
         )
 

@@ -277,8 +277,8 @@ def _distances(begin: KafkaOffsets, end: KafkaOffsets) -> Iterator[tuple[str, in
         distance = end[topic][part] - begin[topic][part]
         if distance < 0:
             raise ValueError(
-                f"{topic} partition {part} ends at {end[topic][part]}, "
-                f"before it begins at {begin[topic][part]}"
+                f"the range of {topic} partition {part} ends at offset {end[topic][part]}, which "
+                f"is before its start offset {begin[topic][part]}"
             )
         yield topic, part, distance
 

@@ -138,7 +138,9 @@ def test_positions_of_different_partitions_are_never_compared(
 ) -> None:
     with pytest.raises(ValueError, match="only one of two positions has t partition 1"):
         function({"t": {0: 0}}, {"t": {0: 5, 1: 0}})
-    with pytest.raises(ValueError, match="t partition 0 ends at 4, before it begins at 5"):
+    with pytest.raises(
+        ValueError, match="t partition 0 ends at offset 4, which is before its start offset 5"
+    ):
         function({"t": {0: 5}}, {"t": {0: 4}})
 
 
