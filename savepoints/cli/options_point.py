@@ -60,7 +60,8 @@ def to_a_point(function: Function) -> Function:
     @click.option(
         "--at-batch",
         type=click.IntRange(min=0),
-        help="Go to this batch, even if it has no savepoint; the checkpoint must still have it.",
+        help="Go back to this batch, even without a savepoint of it; the checkpoint must still "
+        "have the batch.",
     )
     @functools.wraps(function)
     def wrapped(

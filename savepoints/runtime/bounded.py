@@ -343,9 +343,9 @@ def _offsets(position: str | None) -> KafkaOffsets:
     found = kafka_offsets(position)
     if found is None:
         raise IncompatibleError(
-            f"a source of the query is at {position}, which is not a position in Kafka",
-            hint="use --until latest: any other end works only for a query that reads only Kafka "
-            "topics, or only Delta tables",
+            f"a source of the query is at {position}, which is not a Kafka offset",
+            hint="use --until latest: its other values need a query whose sources are all Kafka "
+            "topics or all Delta tables",
             position=position,
         )
     return found

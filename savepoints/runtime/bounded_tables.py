@@ -235,8 +235,8 @@ def _of_table(position: str | None) -> TablePosition:
     if found is None:
         raise IncompatibleError(
             f"a source of the query is at {position}, which is not a position in a Delta table",
-            hint="use --until latest: any other end works only for a query that reads only Delta "
-            "tables, or only Kafka topics",
+            hint="use --until latest: its other values need a query whose sources are all Delta "
+            "tables or all Kafka topics",
             position=position,
         )
     return found

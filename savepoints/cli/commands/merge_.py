@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     type=click.Choice(["none", "plan", "merge"]),
     default="none",
     show_default=True,
-    help="What to do with the queries that read the tables of QUERY. none: leave them as they are; "
-    "plan: show what would change in each; merge: correct each.",
+    help="What to do with the queries that read QUERY's output tables. none: leave them alone; "
+    "plan: show what would change in each query; merge: correct the output of each query.",
 )
 @click.option(
     "--undo",

@@ -57,10 +57,10 @@ def refuse_unknown_outputs(found: Pipeline, queries: Sequence[str]) -> None:
     for one in found.queries:
         if one.name in queries and not (one.outputs or one.output_topics):
             raise NotAlignedError(
-                f"the outputs of {one.name} are unknown, so what it has written would stay and be "
-                "written a second time",
-                hint=f"add its tables to [queries.{one.name}.outputs] in the settings; or roll the "
-                "queries back one by one, this one with --outputs none: savepoints rollback",
+                f"the outputs of {one.name} are unknown, so the rows that it has written since "
+                "would stay in them and be written a second time",
+                hint=f"add its tables to [queries.{one.name}.outputs] in the settings; or roll "
+                f"back one query at a time: savepoints rollback {one.name} NAME --outputs none",
                 query=one.name,
             )
 

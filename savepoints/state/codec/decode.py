@@ -68,7 +68,7 @@ def arrow_type(spark_type: SparkType, field: str) -> pa.DataType:
         element = arrow_type(spark_type["elementType"], f"{field}.element")
         return pa.list_(pa.field("element", element, nullable=spark_type["containsNull"]))
     raise IncompatibleError(
-        f"{field} is of type {type_text(spark_type)}, which savepoints cannot decode",
+        f"{field} is of type {type_text(spark_type)}, which cannot be decoded",
         hint=SAVE_NATIVE,
         field=field,
         type=type_text(spark_type),
@@ -106,7 +106,7 @@ def arrow_fields(fields: Sequence[StateField], where: str) -> list[pa.Field[Any]
         if _COLLATIONS in one.metadata:
             raise IncompatibleError(
                 f"{name} is a string with the collation {one.metadata[_COLLATIONS]}, which "
-                "savepoints cannot decode",
+                "cannot be decoded",
                 hint=SAVE_NATIVE,
                 field=name,
                 type="string",

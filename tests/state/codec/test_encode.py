@@ -290,7 +290,7 @@ def test_more_rows_than_are_laid_out_at_once() -> None:
         ),
         (StateField("v", struct_of(StateField("w", "long"))), pa.array([1]), "struct<w:long>"),
         (StateField("v", listed("long")), pa.array([1]), "array<long>"),
-        (StateField("v", "interval"), pa.array([1]), "interval, which savepoints cannot decode"),
+        (StateField("v", "interval"), pa.array([1]), "interval, which cannot be decoded"),
         (
             StateField("v", "decimal(3,0)"),
             pa.Array.from_buffers(pa.decimal128(3, 0), 1, [None, pa.py_buffer(words(1000, 0))]),
