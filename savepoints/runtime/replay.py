@@ -116,9 +116,9 @@ class Replay:
                 raise IncompatibleError(
                     f"late events cannot be merged into operator {one.operator_id} "
                     f"({one.name}): {why}",
-                    hint="to include them, empty the outputs and read again all that the sources "
-                    "still have: savepoints reset QUERY "
-                    "--to-earliest --outputs truncate",
+                    hint="to include them, empty the outputs and reread everything that the "
+                    "sources still have: savepoints reset QUERY --to-earliest "
+                    "--outputs truncate",
                     operator_id=one.operator_id,
                 )
         self._query = ScratchQuery(self.spark, self.app, self.place, self.partitions)

@@ -86,8 +86,8 @@ _TARGETS = (
     "skipped",
     multiple=True,
     metavar="TOPIC",
-    help="Skip to the end of this topic, which connects two queries that are reset together; may "
-    "be repeated.",
+    help="Skip to the end of this topic, which one of the queries being reset writes and another "
+    "one reads; may be repeated.",
 )
 @click.option(
     "--state",

@@ -251,7 +251,7 @@ def _require_seedable(program: SeededProgram) -> None:
         if one.native_only:
             raise NativeOnlyError(
                 f"the state of {one} cannot be built from rows: {one.native_only}",
-                hint="let the program compute the state from its events instead: savepoints "
+                hint="compute the state from the query's input events instead: savepoints "
                 "bootstrap QUERY",
                 operator_id=one.operator_id,
             )

@@ -117,9 +117,8 @@ def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile])
     wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
     if wrong:
         raise VerificationError(
-            f"savepoint {savepoint_id} is damaged: the SHA-256 of "
-            f"{count_text(len(wrong), 'file')} does not match the manifest, for example "
-            f"{wrong[0]}",
+            f"savepoint {savepoint_id} is damaged: {count_text(len(wrong), 'file')} failed the "
+            f"SHA-256 check against the manifest, the first of them {wrong[0]}",
             hint="choose another savepoint (savepoints list), or list all damaged files: "
             f"savepoints verify {savepoint_id}",
             savepoint=savepoint_id,

@@ -241,7 +241,7 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         if named and group is None:
             raise UsageError(
                 f"{where} names the consumer group {named[0]!r}, but --group is missing",
-                hint="choose the group whose lines are used: --group GROUP",
+                hint="specify which group's lines to use: --group GROUP",
                 line=number,
             )
         if named and named[0] != group:

@@ -53,7 +53,9 @@ def test_trap_a_changed_byte_is_restored(kind: str, store: Store, place: Locatio
     target = place / "restored"
 
     plan = restore.plan(store, taken.id, str(target))
-    with pytest.raises(VerificationError, match="does not match the manifest") as refused:
+    with pytest.raises(
+        VerificationError, match="1 file failed the SHA-256 check against the manifest"
+    ) as refused:
         restore.execute(plan, store)
 
     assert refused.value.details["files"] == [damaged]
@@ -118,7 +120,9 @@ def test_a_rollback_that_meets_damage_leaves_no_operation_and_touches_nothing(
     before, rows = contents(live), DeltaTable(str(on_local / "out")).version()
 
     plan = rollback.plan(local_store, taken.id, to=str(on_local / "next"))
-    with pytest.raises(SavepointsError, match="does not match the manifest"):
+    with pytest.raises(
+        SavepointsError, match="1 file failed the SHA-256 check against the manifest"
+    ):
         rollback.execute(plan, local_store)
 
     assert journal.unfinished(local_store.root, "totals") is None
