@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--until",
         choices=["latest"],
-        help="exit when everything that Kafka currently has is archived",
+        help="exit once everything currently in Kafka has been archived",
     )
     parser.add_argument("--every", default="1m", help="time between two batches (default: 1m)")
     parser.add_argument(

@@ -229,7 +229,7 @@ def _fields(text: str) -> tuple[StateField, ...]:
 
 def _struct_fields(struct_type: Mapping[str, Any]) -> tuple[StateField, ...]:
     if struct_type["type"] != "struct":
-        raise ValueError(f"{struct_type['type']} instead of a struct")
+        raise ValueError(f"expected a struct, but found {struct_type['type']}")
     return tuple(StateField.from_json(one) for one in struct_type["fields"])
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     type=click.Choice(["write", "none"]),
     default="write",
     help="write: fill the query's output tables, which must be empty; none: leave the tables as "
-    "they are, because they already contain the results.",
+    "they are, for when they already contain the results.",
 )
 @saved_forms(
     "native",

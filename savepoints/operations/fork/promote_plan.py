@@ -149,10 +149,11 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
     batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())
     if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
         raise UsageError(
-            f"{fork} already took over from {live} at {rfc3339(now.begun_at)} and has not "
-            "committed a batch since",
-            hint=f"start the live query: savepoints run {live} (or savepoints resume {live} if "
-            f"it is paused); or undo the promotion: savepoints undo {live}",
+            f"{fork} was already promoted to {live} at {rfc3339(now.begun_at)}, and {live} has "
+            "not committed a batch since",
+            hint=f"start {live}, which continues from {fork}: savepoints run {live} (or "
+            f"savepoints resume {live} if it is paused); or undo the promotion: savepoints undo "
+            f"{live}",
             query=live,
         )
 
