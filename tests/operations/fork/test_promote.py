@@ -195,7 +195,7 @@ def test_what_has_taken_over_and_not_moved_is_not_promoted_again(forked: Origin)
     plan = dataclasses.replace(planned(shop), hand_over="replace")
     carry_out(shop, plan)  # Without tables to give it rows: the fork stays.
 
-    with pytest.raises(UsageError, match="took over from order_totals"):
+    with pytest.raises(UsageError, match="was already promoted to order_totals"):
         promote_plan.plan(shop.store, "variant")
 
 
