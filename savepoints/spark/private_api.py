@@ -11,7 +11,9 @@
 | `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
 | `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
 | `StaticInvoke`, `ByteArray` | the order in which given rows are written | 4.2 | no `seed` |
-| `QueryExecution.toRdd`, Janino, `XXH64`, `UTF8String` | rows written by columns | 4.2 | slower |
+| `QueryExecution.toRdd`, `SQLExecutionRDD`, Janino | rows by columns | 3.5 to 4.2 | no rows |
+| `BindReferences`, `UnsafeProjection`, `UTF8String` | the same | 3.5 to 4.2 | no rows |
+| `BatchScanExec.inputRDD` | the same, of RocksDB | 4.2 | no rows |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
 | `HadoopFsRelation`, `BucketSpec` | files read by the tasks they are for | 3.5 to 4.2 | a shuffle |

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -47,6 +47,7 @@ _WRITING = {
     },
 }
 _PARQUET = ".parquet"
+_WRITE_AGAIN = "run the command again; if this happens again, check the storage"
 _BUCKET = re.compile(r"_\d{5,}\.[^/]*$")
 # What Delta calls a feature for readers, and Parquet knows by itself.
 _READ = frozenset({"timestampNtz"})
@@ -78,8 +79,7 @@ def write(rows: DataFrame, target: Location, partition_by: Sequence[str]) -> int
     rows.write.partitionBy(*partition_by).mode("append").parquet(target.uri.hadoop)
     files = [one for one in target.list() if one.path.endswith(_PARQUET)]
     counts = in_parallel(lambda info: _row_count(target, info), files)
-    paths = (one.path for one in files)
-    commit(rows.schema, target, partition_by, dict(zip(paths, counts, strict=True)))
+    _commit(rows.schema, target, partition_by, zip(files, counts, strict=True))
     return sum(counts)
 
 
@@ -113,23 +113,37 @@ def commit(
     Raises:
         VerificationError: If one of them is not there.
     """
+    there = {one.path: one for one in target.list()}
+    _require_files(counts.keys() - there, target, hint=_WRITE_AGAIN)
+    files = ((there[path], count) for path, count in counts.items())
+    _commit(schema, target, partition_by, files)
+
+
+def _commit(
+    schema: StructType,
+    target: Location,
+    partition_by: Sequence[str],
+    files: Iterable[tuple[ObjectInfo, int]],
+) -> None:
     from deltalake.transaction import create_table_with_add_actions
 
-    there = {one.path: one for one in target.list()}
-    if missing := counts.keys() - there:
-        raise VerificationError(
-            f"{target} has lost {count_text(len(missing), 'file')}, for example {min(missing)}",
-            hint="run the command again; if this happens again, check the storage",
-            target=str(target),
-        )
     create_table_with_add_actions(
         str(target),
         _delta_schema(schema),
-        [_added(there[path], count) for path, count in counts.items()],
+        [_added(info, count) for info, count in files],
         partition_by=list(partition_by),
         configuration=_CONFIGURATION,
         storage_options=storage_options(target.uri),
     )
+
+
+def _require_files(missing: Collection[str], target: Location, *, hint: str) -> None:
+    if missing:
+        raise VerificationError(
+            f"{target} has lost {count_text(len(missing), 'file')}, for example {min(missing)}",
+            hint=hint,
+            target=str(target),
+        )
 
 
 def read(spark: SparkSession, target: Location) -> DataFrame:
@@ -182,12 +196,12 @@ def _read(
 
     named = _named(table)
     there = {one.path for one in target.list() if one.path.endswith(_PARQUET)}
-    if missing := named - there:  # Spark would silently read the others.
-        raise VerificationError(
-            f"{target} has lost {count_text(len(missing), 'file')}, for example {min(missing)}",
-            hint="find what is left of the savepoint: savepoints verify NAME",
-            target=str(target),
-        )
+    # Spark would silently read the others.
+    _require_files(
+        named - there,
+        target,
+        hint="find what is left of the savepoint: savepoints verify NAME",
+    )
     # Listed as a whole, which takes few requests, unless there are files that the log does not
     # name: Delta's own writer, which wrote such tables before, left those of tasks that failed.
     paths = [target.uri] if there == named else [target.uri / one for one in sorted(named)]
@@ -208,7 +222,7 @@ def require_rows(found: int, read: int, target: Location) -> None:
     if found != read:
         raise NotAlignedError(
             f"{read} state rows were read, but the files in {target} contain {found}",
-            hint="run the command again; if this happens again, check the storage",
+            hint=_WRITE_AGAIN,
             target=str(target),
         )
 
