@@ -152,7 +152,7 @@ def _fitting(
         problems.append(f"{savepoint.id}: {problem}")
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
     raise NotAlignedError(
-        f"no savepoint of {query} fits together with {where}: "
+        f"no savepoint of {query} is consistent with {where}: "
         f"{'; '.join(problems[-1:]) or 'the query has no savepoints'}",
         hint=f"choose a later savepoint: savepoints list --query {held[0].query}; in the future, "
         f"save all queries as one group: savepoints pipeline create {query} --tag NAME",

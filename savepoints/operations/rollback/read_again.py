@@ -40,5 +40,5 @@ def note(checkpoint: str, newest: int | None, offsets: Sequence[str | None]) -> 
 def _of_kafka(position: str | None) -> KafkaOffsets:
     found = kafka_offsets(position)
     if found is None:
-        raise ValueError(f"{position} is no position in Kafka")
+        raise ValueError(f"{position} is not a set of Kafka offsets")
     return found
