@@ -375,7 +375,8 @@ def of_query(function: Function) -> Function:
         is_flag=True,
         expose_value=False,
         callback=_keep_any_line,
-        help="Allow latest and @TIME to select savepoints that a rollback or a promotion left behind.",
+        help="Allow latest and @TIME to select savepoints of batches that were rolled back or "
+        "replaced.",
     )
     return click.option(
         "--query",

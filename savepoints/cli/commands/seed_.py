@@ -86,7 +86,7 @@ def command(
         raise UsageError(
             "exactly one of --offsets and --until is required",
             hint="pass one of them, with the position up to which the rows were computed; the "
-            "query continues there",
+            "query continues from there",
         )
     plan = seed_plan.plan(
         call.place,

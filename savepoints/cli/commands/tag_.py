@@ -21,7 +21,7 @@ from savepoints.cli.options import Consent, Invocation, common, mutating, of_que
     "--pin/--unpin",
     "pinned",
     default=None,
-    help="Protect the savepoint from retention, or stop protecting it.",
+    help="Protect the savepoint from deletion by the retention policy, or stop protecting it.",
 )
 @click.option(
     "--move", is_flag=True, help="Take the tag from the savepoint that already has it, if any."

@@ -275,9 +275,9 @@ def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
     """Return the further offset of each partition; both read the same topics."""
     if one.keys() != other.keys():
         raise UsageError(
-            f"the fork and the live query read different topics ({', '.join(sorted(one))} and "
-            f"{', '.join(sorted(other))}), so they cannot stop at the same offsets",
-            hint="create a fork that reads the topics of the live query: savepoints fork "
+            f"one of the two queries reads {', '.join(sorted(one))} and the other one "
+            f"{', '.join(sorted(other))}, so they cannot stop at the same offsets",
+            hint="create a fork that reads the same topics as the live query: savepoints fork "
             "SAVEPOINT NAME",
         )
     return {

@@ -408,8 +408,8 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
         return ()
     if bound is None:
         raise IncompatibleError(
-            f"late events were merged into {query} after the position that it is reset to, for example by "
-            f"the merge {found[0].id}, but it is not known which inputs they belong to",
+            f"late events were merged into {query} after the position that it is reset to, for "
+            f"example by merge {found[0].id}, but it is not known which inputs they belong to",
             hint=f"add a section [queries.{query}] to the settings that names its app and archives",
             query=query,
             merges=[one.id for one in found],

@@ -319,8 +319,8 @@ def require_base(base: OutputVersion, uri: str) -> None:
     now = {field.name: str(field.type) for field in table.schema().fields}
     if changed := [name for name, kind in known.items() if now.get(name) != kind]:
         raise IncompatibleError(
-            f"the column {changed[0]} of {uri} has changed since version {base.version}, but "
-            "rows have to be taken from that version",
+            f"the type of the column {changed[0]} of {uri} has changed since version "
+            f"{base.version}, so rows of that version cannot be restored",
             hint=REBUILD_OUTPUT,
             uri=uri,
             version=base.version,

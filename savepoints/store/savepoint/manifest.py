@@ -63,7 +63,7 @@ class Manifest:
         try:
             content = sealed.unseal(data)
             if (version := content.pop("schema_version")) != SCHEMA_VERSION:
-                raise ValueError(f"schema_version {version!r}")
+                raise ValueError(f"it has schema_version {version!r} instead of {SCHEMA_VERSION}")
             found = from_json(cls, content)
             savepoint = found.savepoint
             if manifest_path(savepoint.id) != path:
