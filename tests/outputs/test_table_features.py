@@ -81,7 +81,10 @@ def test_trap_rows_from_before_a_type_was_widened_are_not_taken(
 ) -> None:
     table = SparkTable(spark, "type_widening", on_local)
 
-    with pytest.raises(IncompatibleError, match=r"the column n of .* has changed since version 2"):
+    with pytest.raises(
+        IncompatibleError,
+        match=r"the column n of .* no longer has the type that it had in version 2",
+    ):
         correction(table, base=1)
 
     assert table.newest == 5

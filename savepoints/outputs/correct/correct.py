@@ -319,7 +319,7 @@ def require_base(base: OutputVersion, uri: str) -> None:
     now = {field.name: str(field.type) for field in table.schema().fields}
     if changed := [name for name, kind in known.items() if now.get(name) != kind]:
         raise IncompatibleError(
-            f"the type of the column {changed[0]} of {uri} has changed since version "
+            f"the column {changed[0]} of {uri} no longer has the type that it had in version "
             f"{base.version}, so rows of that version cannot be restored",
             hint=REBUILD_OUTPUT,
             uri=uri,
