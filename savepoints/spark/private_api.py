@@ -302,6 +302,7 @@ def in_buckets(rows: DataFrame, buckets: int, column: str) -> DataFrame:
     from pyspark.sql import DataFrame
 
     spark = rows.sparkSession
+    spark.conf.set("spark.sql.sources.bucketing.enabled", "true")
     # Spark would see that nothing needs the rows in buckets.
     spark.conf.set("spark.sql.sources.bucketing.autoBucketedScan.enabled", "false")
     spec = jvm(spark).org.apache.spark.sql.catalyst.catalog.BucketSpec(

@@ -48,7 +48,7 @@ _WRITING = {
 }
 _PARQUET = ".parquet"
 _WRITE_AGAIN = "run the command again; if this happens again, check the storage"
-_BUCKET = re.compile(r"_\d{5,}\.[^/]*$")
+_BUCKET = re.compile(r"_(\d{5,})\.[^/]*$")
 # What Delta calls a feature for readers, and Parquet knows by itself.
 _READ = frozenset({"timestampNtz"})
 _CONFIGURATION = {"delta.dataSkippingNumIndexedCols": "0"}
@@ -159,14 +159,17 @@ def read(spark: SparkSession, target: Location) -> DataFrame:
 def read_buckets(
     spark: SparkSession, target: Location, buckets: int, column: str
 ) -> DataFrame | None:
-    """Return the rows of bucket b in task b, or None if a file has no bucket in its name.
+    """Return the rows of bucket b in task b, or None if a file has none of these in its name.
+
+    Spark silently skips files of other buckets.
 
     Args:
         spark: A session of which settings may be changed.
         column: Whose values place the rows, somehow; see `private_api.in_buckets`.
     """
     table = _opened(target)
-    if not all(map(_BUCKET.search, _named(table))):
+    found = [_BUCKET.search(one) for one in _named(table)]
+    if not all(one and int(one[1]) < buckets for one in found):
         return None
     return _read(spark, target, table, lambda rows: in_buckets(rows, buckets, column))
 
