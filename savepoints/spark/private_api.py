@@ -271,11 +271,11 @@ def called_on_rows(rows: DataFrame, function: JavaObject) -> JavaObject:
     """
     execution = rows._jdf.queryExecution()
     scan = execution.executedPlan().collectLeaves().head()
-    own = java_session(rows.sparkSession).sessionState().conf()
     is_source = not optimized_plan(rows).children().size()
     if is_source and scan.nodeName().startswith("BatchScan"):
         sql = jvm(rows.sparkSession).org.apache.spark.sql.execution
-        internal = sql.SQLExecutionRDD(scan.inputRDD(), own)
+        settings = java_session(rows.sparkSession).sessionState().conf()
+        internal = sql.SQLExecutionRDD(scan.inputRDD(), settings)
     else:
         internal = execution.toRdd()
     rdd = internal.toJavaRDD()

@@ -10,7 +10,7 @@ from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.kafka import client
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, TopicPartition
+    from confluent_kafka import TopicPartition
     from confluent_kafka.admin._group import ConsumerGroupDescription
 
 
@@ -24,6 +24,8 @@ def require_unused(group: str, settings: KafkaSettings, timeout: float | None = 
         UsageError: If the group has members: they commit for themselves.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
+    from confluent_kafka import KafkaError
+
     # Kept until it has answered: without its client a future never ends.
     opened = client.admin(settings)
     seconds = timeout or client.TIMEOUT_SECONDS
@@ -32,7 +34,7 @@ def require_unused(group: str, settings: KafkaSettings, timeout: float | None = 
         settings,
         seconds,
         _electing(),
-        frozenset({_error().GROUP_ID_NOT_FOUND}),
+        frozenset({KafkaError.GROUP_ID_NOT_FOUND}),
     )
     if group in found and found[group].members:
         raise _in_use(group, sorted({one.client_id for one in found[group].members}))
@@ -54,12 +56,12 @@ def commit(
         SourceDataGoneError: If Kafka refuses the offset of a partition, which it may not have.
         EnvironmentUnfitError: If no broker is configured or reachable.
     """
-    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
     places = [TopicPartition(topic, part, offset) for topic, part, offset in by_partition(offsets)]
     opened = client.admin(settings)
     seconds = timeout or client.TIMEOUT_SECONDS
-    refusals = frozenset({_error().UNKNOWN_MEMBER_ID, _error().NON_EMPTY_GROUP})
+    refusals = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP})
     answered = client.settled_answers(
         lambda: opened.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, places)], request_timeout=seconds
@@ -94,19 +96,15 @@ def _require_committed(group: str, places: list[TopicPartition], refusals: froze
 
 def _electing() -> frozenset[int]:
     """Errors while a group has no coordinator yet, such as at its first use of a new cluster."""
-    return frozenset(
-        {
-            _error().COORDINATOR_LOAD_IN_PROGRESS,
-            _error().COORDINATOR_NOT_AVAILABLE,
-            _error().NOT_COORDINATOR,
-        }
-    )
-
-
-def _error() -> type[KafkaError]:
     from confluent_kafka import KafkaError
 
-    return KafkaError
+    return frozenset(
+        {
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.NOT_COORDINATOR,
+        }
+    )
 
 
 def _in_use(group: str, clients: list[str]) -> UsageError:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.cut import CutFiles
@@ -61,16 +62,13 @@ def export(
     own = read.reading_session(spark, files.cut.checkpoint_format)
     if not (operators := _canonical(files)):
         return {}
-    stores = [
-        read.read_raw(own, checkpoint, files, operator, store)
-        for operator in operators
-        for store in operator.stores
-    ]
-    if all(map(row_files.fits, stores)):
-        return _by_columns(stores, target, tasks)
+    stores = {one: _stores(own, checkpoint, files, one) for one in operators}
+    every = [*chain.from_iterable(stores.values())]
+    if all(map(row_files.fits, every)):
+        return _by_columns(every, target, tasks)
     frames, observed = {}, {}
-    for operator in operators:
-        frames[operator], observed[operator] = _observed(own, checkpoint, files, operator)
+    for operator, its in stores.items():
+        frames[operator], observed[operator] = _observed(its)
     rows = _together(frames.items())
     written = new_table.write(
         rows if tasks is None else rows.coalesce(tasks), target, PARTITIONED_BY
@@ -171,7 +169,7 @@ def of_checkpoint(
     own = read.reading_session(spark, files.cut.checkpoint_format)
     found = {}
     for operator in _canonical(files):
-        rows, observed = _observed(own, checkpoint, files, operator)
+        rows, observed = _observed(_stores(own, checkpoint, files, operator))
         rows.write.format("noop").mode("overwrite").save()
         found[operator.operator_id] = _checked(operator, observed.get)
     return found
@@ -187,16 +185,20 @@ def _canonical(files: CutFiles) -> list[Operator]:
     return [one for one in files.operators if native_only(one, files.conf) is None]
 
 
-def _observed(
+def _stores(
     spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator
-) -> tuple[DataFrame, Any]:
-    """Return an operator's rows, and their totals once they were read."""
+) -> list[RawStore]:
+    return [read.read_raw(spark, checkpoint, files, operator, one) for one in operator.stores]
+
+
+def _observed(stores: Sequence[RawStore]) -> tuple[DataFrame, Any]:
+    """Return the rows of an operator's stores, and their totals once they were read."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    stray = F.count_if(_is_stray(files.partitions[operator.operator_id])).alias("stray")
-    observation = Observation(f"op{operator.operator_id}")
-    rows = read.read_operator(spark, checkpoint, files, operator)
+    stray = F.count_if(_is_stray(stores[0].partitions)).alias("stray")
+    observation = Observation(f"op{stores[0].operator.operator_id}")
+    rows = read.together([one.canonical() for one in stores])
     return rows.observe(observation, *_sums(), stray), observation
 
 

@@ -48,7 +48,7 @@ _WRITING = {
 }
 _PARQUET = ".parquet"
 _WRITE_AGAIN = "run the command again; if this happens again, check the storage"
-_BUCKET = re.compile(r"_(\d{5,})\.[^/]*$")
+_BUCKET = re.compile(r"_([0-9]{5,})\.[^/]*$")
 # What Delta calls a feature for readers, and Parquet knows by itself.
 _READ = frozenset({"timestampNtz"})
 _CONFIGURATION = {"delta.dataSkippingNumIndexedCols": "0"}

@@ -110,6 +110,7 @@ def write_in_place(
     Args:
         saved: The rows of all operators, those of state partition p in task p, which is checked.
     """
+    saved.sparkSession.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
     _require_order(saved, operators)
 
     def placed(operator: OperatorState, store: str) -> DataFrame:

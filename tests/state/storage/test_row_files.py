@@ -9,8 +9,10 @@ import pytest
 
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.io import Location
+from savepoints.spark import private_api
 from savepoints.state.storage import canonical_table, new_table, row_files, write
 from savepoints.state.storage.read import RawStore
+from savepoints.state.storage.row_files import RowFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,21 +85,28 @@ def hashed(rows: DataFrame) -> list[int]:
     return sorted(row[0] for row in rows.selectExpr("xxhash64(*)").collect())
 
 
+def canonical(given: list[RawStore]) -> DataFrame:
+    """Return the rows of stores by Spark's own functions."""
+    return canonical_table._together([(one.operator, one.canonical()) for one in given])
+
+
+def written(target: Location, given: list[RawStore]) -> list[RowFile]:
+    """Write stores by columns, as a table."""
+    files = row_files.write(given, target, tasks=None)
+    counts = {one.path: one.rows for one in files}
+    new_table.commit(canonical(given).schema, target, canonical_table.PARTITIONED_BY, counts)
+    return files
+
+
 def test_rows_and_sums_are_the_ones_of_sparks_own_writer_and_functions(
     spark: SparkSession, on_local: Location
 ) -> None:
     given = [in_one_task(one) for one in stores(spark, 21_000)]  # Some are in a second page.
     assert all(map(row_files.fits, given))
-    rows = canonical_table._together([(one.operator, one.canonical()) for one in given])
+    rows = canonical(given)
 
-    files = row_files.write(given, on_local / "ours", tasks=None)
+    files = written(on_local / "ours", given)
 
-    new_table.commit(
-        rows.schema,
-        on_local / "ours",
-        canonical_table.PARTITIONED_BY,
-        {one.path: one.rows for one in files},
-    )
     new_table.write(rows, on_local / "sparks", canonical_table.PARTITIONED_BY)
     ours = new_table.read(spark, on_local / "ours")
     sparks = new_table.read(spark, on_local / "sparks")
@@ -122,27 +131,18 @@ def test_rows_and_sums_are_the_ones_of_sparks_own_writer_and_functions(
         assert not any(one.stray for one in own)
 
 
-def written(spark: SparkSession, target: Location, given: list[RawStore]) -> DataFrame:
-    """Write stores as a table, and return their rows as Spark reads them."""
-    rows = canonical_table._together([(one.operator, one.canonical()) for one in given])
-    files = row_files.write(given, target, tasks=None)
-    counts = {one.path: one.rows for one in files}
-    new_table.commit(rows.schema, target, canonical_table.PARTITIONED_BY, counts)
-    return rows
-
-
 def test_each_task_reads_the_files_of_its_state_partition(
     spark: SparkSession, on_local: Location
 ) -> None:
-    rows = written(spark, on_local / "table", [in_one_task(one) for one in stores(spark, 300)])
-
+    given = [in_one_task(one) for one in stores(spark, 300)]
+    written(on_local / "table", given)
     own = spark.newSession()
     own.conf.set("spark.sql.sources.bucketing.enabled", "false")  # As somebody may have set it.
 
     found = canonical_table.rows_in_partitions(own, on_local / "table", _PARTITIONS)
 
     assert found is not None
-    assert hashed(found) == hashed(rows)
+    assert hashed(found) == hashed(canonical(given))
     of_one_store = found.where("operator_id = 0 AND store_name = 'right'")
     places = of_one_store.selectExpr(
         "partition_id", "spark_partition_id()", f"pmod(key_hash, {_PARTITIONS})"
@@ -150,12 +150,27 @@ def test_each_task_reads_the_files_of_its_state_partition(
     assert sorted(map(tuple, places.distinct().collect())) == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
 
 
+def test_trap_numbers_in_names_have_the_digits_of_the_machines_language(
+    spark: SparkSession, on_local: Location
+) -> None:
+    locale = private_api.jvm(spark).java.util.Locale
+    before = locale.getDefault()
+    locale.setDefault(locale.forLanguageTag("ar-EG"))
+    try:
+        files = written(on_local / "table", [in_one_task(some(spark, 0, "s", "'n', id", 30))])
+    finally:
+        locale.setDefault(before)
+
+    ends = sorted(one.path.rpartition("_")[2] for one in files)
+    assert ends == [f"0000{one}.zstd.parquet" for one in range(_PARTITIONS)]
+
+
 def test_a_row_in_a_file_of_another_state_partition_is_not_written(
     spark: SparkSession, on_local: Location
 ) -> None:
     store = some(spark, 0, "default", "'n', id", 300)
     moved = changed(store, partition_id="IF(id = 77, (partition_id + 1) % 3, partition_id)")
-    written(spark, on_local / "table", [in_one_task(moved)])
+    written(on_local / "table", [in_one_task(moved)])
     found = canonical_table.rows_in_partitions(spark, on_local / "table", _PARTITIONS)
     assert found is not None
 
@@ -169,7 +184,7 @@ def test_a_row_in_a_file_of_another_state_partition_is_not_written(
 def test_trap_files_of_a_bucket_too_many_are_silently_skipped(
     spark: SparkSession, on_local: Location
 ) -> None:
-    written(spark, on_local / "table", [in_one_task(some(spark, 0, "default", "'n', id", 300))])
+    written(on_local / "table", [in_one_task(some(spark, 0, "default", "'n', id", 300))])
 
     assert canonical_table.rows_in_partitions(spark, on_local / "table", _PARTITIONS - 1) is None
 
@@ -178,8 +193,7 @@ def test_a_table_whose_files_do_not_name_their_state_partition_is_read_in_no_ord
     spark: SparkSession, on_local: Location
 ) -> None:
     (_, _, last) = stores(spark, 300)
-    rows = canonical_table._together([(last.operator, last.canonical())])
-    new_table.write(rows, on_local / "table", canonical_table.PARTITIONED_BY)
+    new_table.write(canonical([last]), on_local / "table", canonical_table.PARTITIONED_BY)
 
     assert canonical_table.rows_in_partitions(spark, on_local / "table", _PARTITIONS) is None
 

@@ -2,6 +2,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
@@ -114,9 +115,7 @@ public class RowFiles implements Function2 {
     return done.iterator();
   }
 
-  /**
-   * A file, of one state partition, whose number is in its name as Spark's `BucketingUtils` wants it.
-   */
+  /** A file of one state partition, with its number where Spark's `BucketingUtils` looks for it. */
   static final class OneFile {
     final RowFiles of;
     final Integer partition;
@@ -151,9 +150,10 @@ public class RowFiles implements Function2 {
       this.partition = partition;
       operatorName = UTF8String.fromString(of.operatorName);
       hash = UnsafeProjection.create(of.hash);
+      // With the digits that Spark looks for, whatever the language of the machine.
+      String bucket = String.format(Locale.ROOT, "%05d", new Object[] {partition});
       path = "operator_id=" + of.operator + "/store_name=" + of.store
-          + "/part-" + index + "-" + UUID.randomUUID() + "_" + String.format("%05d", new Object[] {partition})
-          + ".zstd.parquet";
+          + "/part-" + index + "-" + UUID.randomUUID() + "_" + bucket + ".zstd.parquet";
       MessageType schema = MessageTypeParser.parseMessageType(of.schema);
       String[] described = of.leaves.split(";");
       leaves = new int[described.length][];
