@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -213,15 +214,19 @@ def test_rows_in_another_state_partition_than_their_hash_says_are_counted(
 
 
 def test_a_task_that_fails_leaves_no_file(spark: SparkSession, on_local: Location) -> None:
+    # A key that is null, as none is: the writer fails at it, with the rows before it in a file.
     failing = changed(
         some(spark, 0, "default", "'n', id", 300),
-        value_bytes="IF(id = 250, raise_error('the disk is gone'), value_bytes)",
+        partition_id="0",
+        partition_key="IF(id = 250, NULL, partition_key)",
     )
+    in_a_file = replace(failing, rows=failing.rows.coalesce(1))
 
-    with pytest.raises(Exception, match="the disk is gone"):
-        row_files.write([in_one_task(failing)], on_local / "ours", tasks=None)
+    with pytest.raises(Exception, match="NullPointerException"):
+        row_files.write([in_a_file], on_local / "ours", tasks=None)
 
-    assert [one.path for one in on_local.list("ours") if one.path.endswith(".parquet")] == []
+    # Not by `list`, which leaves out files of no bytes: that is what a writer has begun.
+    assert [*Path("/", on_local.uri.path, "ours").rglob("*.parquet")] == []
 
 
 @pytest.mark.parametrize("key", ["true", "1.5", "array(id)", "named_struct('b', true)"])
