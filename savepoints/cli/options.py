@@ -325,8 +325,8 @@ next_checkpoint = click.option(
 stopped_said = click.option(
     "--stopped",
     is_flag=True,
-    help="Assume that your own driver for this query has stopped, without first watching its "
-    "checkpoint for new batches.",
+    help="Assume that no driver of your own is running, without first watching checkpoints for new "
+    "batches.",
 )
 
 

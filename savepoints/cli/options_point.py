@@ -97,7 +97,7 @@ def restoring(function: Function) -> Function:
         metavar="START",
         help="Where a source of the program starts: keep:N (where source N of the savepoint, "
         "counted from 0, left off), new (as set in the options of its reader), or a position as "
-        "JSON. Repeat it for each source, in the program's order.",
+        "JSON. Repeat the option for each source, in the program's order.",
     )
     @broken_too
     @unreplayable_too
@@ -149,7 +149,8 @@ def point_of(
     for option, is_needless in needless.items():
         if is_needless:
             raise UsageError(
-                f"{option} has no effect without --at TIME --exact",
-                hint="omit it, or add --at TIME --exact",
+                f"{option} has no effect without --at TIME"
+                + (" --exact" if option != "--exact" else ""),
+                hint=f"omit {option}, or choose the point with --at TIME --exact",
             )
     return given[0]

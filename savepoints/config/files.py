@@ -32,7 +32,7 @@ OTHER_VARIABLES = {
     FILE_VARIABLE: "The settings file, like `--config`.",
     "SAVEPOINTS_PROFILE": "The profile, like `--profile`.",
     "SAVEPOINTS_CODE_VERSION": "Version of the application's code, stored with each savepoint.",
-    "SAVEPOINTS_CACHE": "Directory for downloads of the local world.",
+    "SAVEPOINTS_CACHE": "Directory for downloaded jars and Java class archives.",
     "SAVEPOINTS_IVY_SETTINGS": "Ivy settings file, for a mirror of Maven Central.",
     "SAVEPOINTS_CRASH_AT": "For tests: the step at which the process kills itself.",
 }

@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="compare with Kafka; exit code 13 if there are problems",
+        help="compare the archive with Kafka; exit with code 13 if there are problems",
     )
     parser.add_argument("--config", type=Path, help="settings file")
     return parser

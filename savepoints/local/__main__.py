@@ -1,4 +1,4 @@
-"""The local world from a shell: `python -m savepoints.local up`."""
+"""A Kafka broker and an S3 server on this machine: `python -m savepoints.local up`."""
 
 from __future__ import annotations
 
@@ -79,11 +79,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"a bucket to create; may be repeated; by default {BUCKET}",
     )
-    down = commands.add_parser("down", help="stop a world that was left running")
-    down.add_argument("directory", type=Path, help="the directory in which it was started")
+    down = commands.add_parser("down", help="stop a broker and an S3 server that were left running")
+    down.add_argument("directory", type=Path, help="where their logs and data are stored")
     commands.add_parser("java", help="check for a Java version that Spark supports")
     commands.add_parser(
-        "jars", help="download the jars, archive the classes, and print the directory of the jars"
+        "jars",
+        help="download the jars, create a Java class archive so that Spark starts faster, and "
+        "print the directory of the jars",
     )
     return parser
 

@@ -180,7 +180,7 @@ def _lock(name: str, directory: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        message = f"{name} of a local world is already running in {directory}"
+        message = f"the local service {name} is already running in {directory}"
         hint = f"choose another directory, or stop it: python -m savepoints.local down {directory}"
         raise TargetExistsError(message, hint=hint, directory=str(directory)) from None
     return descriptor

@@ -113,8 +113,8 @@ class LocalWorld:
         """Stop the world that was started in a directory with `detach`."""
         file = directory / _FILE
         if not file.is_file():
-            message = f"there is no local world in {directory}: the file {_FILE} is missing"
-            raise NotFoundError(message, hint="pass the directory in which it was started")
+            message = f"no servers were left running in {directory}: the file {_FILE} is missing"
+            raise NotFoundError(message, hint="pass the directory that has their logs and data")
         for name, pid in json.loads(file.read_text())["processes"].items():
             stop_detached(name, pid, directory)
         file.unlink()

@@ -64,6 +64,23 @@ def test_an_unknown_savepoint_is_not_found(
     assert error["savepoint"] == "sp-nothing"
 
 
+@pytest.mark.parametrize(
+    ("option", "given", "lacks"),
+    [
+        ("--exact", ["x", "--exact"], "--at TIME"),
+        ("--app", ["x", "--app", "a:b"], "--at TIME --exact"),
+        ("--at-by", ["--at", "2026-11-20T10:00:00Z", "--at-by", "commit"], "--at TIME --exact"),
+    ],
+)
+def test_an_option_of_an_exact_time_alone_names_what_it_lacks(
+    option: str, given: list[str], lacks: str, call: Call, local_store: Store
+) -> None:
+    error = refused(call, local_store, "rollback", *given)
+
+    assert error["message"] == f"{option} has no effect without {lacks}"
+    assert error["hint"] == f"omit {option}, or choose the point with --at TIME --exact"
+
+
 def test_an_ambiguous_prefix_lists_the_candidates(call: Call, local_store: Store) -> None:
     for number in range(3):
         local_store.catalog.add(savepoint(number))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "--batch-records",
     type=int,
     metavar="N",
-    help="Read up to N records of each source per batch, instead of max_offsets_per_trigger. "
+    help="Read up to N records from each source per batch, instead of max_offsets_per_trigger. "
     "Refused if larger batches could change the result.",
 )
 @click.option(

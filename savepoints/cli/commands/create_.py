@@ -35,8 +35,8 @@ from savepoints.model import BOTH, Form
     "--outputs",
     type=click.Choice(["known", "none"]),
     default="known",
-    help="known: record the versions of the output tables; none: record no output tables, even if "
-    "the newest savepoint has them.",
+    help="Which output tables to record if neither the settings nor --table name any. known: those "
+    "of the newest savepoint; none: no tables.",
 )
 @click.option(
     "--at-batch",

@@ -54,8 +54,8 @@ _DESCRIBED = 40
 @click.option(
     "--check-sources",
     is_flag=True,
-    help="Ask Kafka which savepoints can be restored now; `savepoints show` also prints for how "
-    "long a savepoint can still be restored.",
+    help="Check in Kafka and the archives which savepoints can be restored now; `savepoints show` "
+    "also prints until when.",
 )
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List at most N savepoints.")
 @common

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     "--input",
     "input_name",
     metavar="NAME",
-    help="Which of the program's inputs the batch belongs to; required if it has more than one.",
+    help="Which of the program's inputs the batch belongs to; required if the program has more "
+    "than one.",
 )
 @click.option(
     "--controls",
@@ -150,8 +151,8 @@ def command(
     if undo:
         if dropped or batch is not None or input_name is not None or quarantine is not None:
             raise UsageError(
-                "--undo cannot be combined with other options of merge",
-                hint=f"use --undo alone: savepoints merge {query} --undo",
+                "--undo cannot be combined with --batch, --dropped, --input or --quarantine",
+                hint=f"omit these options: savepoints merge {query} --undo",
             )
         undone(call, query, "merge", consent=consent)
         return
@@ -217,7 +218,7 @@ def _require_one_of(
     if since is not None and not dropped:
         raise UsageError(
             "--since applies only to --dropped",
-            hint="omit --since; of a batch, --until TIME merges only the events before that time",
+            hint="omit --since; to merge only the events before a certain time, use --until TIME",
         )
     if until is not None and dropped:
         raise UsageError(

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     "hand_over",
     type=click.Choice(["replace", "point"]),
     default="replace",
-    help="replace: the live tables get the rows of the fork's tables; point: the live query "
-    "continues with the fork's tables, and its readers must switch to them.",
+    help="replace: replace the rows of the live tables with those of the fork's tables; point: let "
+    "the live query continue with the fork's tables, to which its readers must switch.",
 )
 @click.option("--no-checks", is_flag=True, help="Promote without running the checks.")
 @click.option(
@@ -58,9 +58,9 @@ def command(
     settings. If a check fails, the live query resumes unchanged. Otherwise its next generation
     starts with the state and program of the fork, and a paused run resumes with this program.
 
-    With --outputs replace, each live table gets the rows of the fork in one commit, and the fork
-    stays as it is. With --outputs point, the live query continues with the tables of the fork, and
-    the fork ends; `savepoints locate` tells readers where the tables are.
+    With --outputs replace, the rows of each live table are replaced with those of the fork in one
+    commit, and the fork stays as it is. With --outputs point, the live query continues with the
+    tables of the fork, and the fork ends; `savepoints locate` tells readers where the tables are.
 
     With --undo, the live query goes back to its state before the promotion, outputs included.
 
@@ -77,7 +77,7 @@ def command(
         if into is not None or no_checks or hand_over != "replace":
             raise UsageError(
                 "--undo cannot be combined with --into, --outputs or --no-checks",
-                hint=f"omit the other options: savepoints promote {fork} --undo",
+                hint=f"omit these options: savepoints promote {fork} --undo",
             )
         undone(call, fork, "promote", consent=consent)
         return

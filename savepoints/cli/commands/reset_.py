@@ -60,8 +60,8 @@ _TARGETS = (
 @click.option(
     "--shift-by",
     type=int,
-    help="Move each partition by this many records from the current position; a negative number "
-    "moves back.",
+    help="Start this many records after the current position in each partition, or before it if "
+    "negative.",
 )
 @click.option(
     "--from-file",
@@ -70,24 +70,24 @@ _TARGETS = (
 )
 @click.option(
     "--group",
-    help="With --from-file: use the offsets of this consumer group; needed if the file has "
-    "several.",
+    help="With --from-file: use the offsets of this consumer group; needed if the lines have the "
+    "form group,topic,partition,offset.",
 )
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC[:0,1]",
-    help="Move only this topic, or only these partitions of it, and leave all others where they "
-    "are; may be repeated.",
+    help="Change the position only in this topic, or only in these partitions of it; may be "
+    "repeated.",
 )
 @click.option(
     "--intermediate-topic",
     "skipped",
     multiple=True,
     metavar="TOPIC",
-    help="Skip to the end of this topic, which one of the queries being reset writes and another "
-    "one reads; may be repeated.",
+    help="Skip to the end of this topic, which QUERY reads and another query that you also reset "
+    "writes; may be repeated.",
 )
 @click.option(
     "--state",
@@ -105,7 +105,8 @@ _TARGETS = (
 @click.option(
     "--allow-data-loss",
     is_flag=True,
-    help="Where Kafka no longer has the records, start at the first one that it still has.",
+    help="If Kafka no longer has the records at the new offsets, start with the first ones that it "
+    "still has.",
 )
 @next_checkpoint
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")

@@ -171,10 +171,10 @@ def _plan(
     if any(value is not None for value in rewriting.values()):
         raise UsageError(
             "--partitions, --provider, --source and --new-query-id work only with a "
-            "savepoint, not with a time or a batch",
-            hint="restore that point without these options, take a savepoint of the new "
-            "checkpoint (savepoints create --checkpoint URI --name NAME), and restore that "
-            "savepoint with them",
+            "savepoint, not with --at TIME --exact or --at-batch",
+            hint="restore without these options, take a savepoint of the new checkpoint "
+            "(savepoints create --checkpoint URI --name NAME), then restore that savepoint with "
+            "the options",
         )
     point = restore_point.plan(call.store, where, to, app=app, check_outputs=checked, **given)
     return BoundPlan(point, call.store, restore_point.execute)

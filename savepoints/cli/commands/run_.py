@@ -29,7 +29,7 @@ FOR_EVER = "36500d"
     "--every",
     metavar="WHEN",
     help="How often to take a savepoint: an interval (90s, 10m, PT1H) or a cron expression in UTC. "
-    "None is taken if no batch has been committed since the last one.",
+    "None is taken if no batch has been committed since the last savepoint.",
 )
 @click.option(
     "--until",

@@ -27,7 +27,8 @@ from savepoints.texts import bytes_text, count_text
     required=True,
     metavar="[NAME=]TABLE",
     help="Delta table or Parquet files with state rows, or none for no rows. If the program keeps "
-    "several states, repeat the option for each, with its name, such as 0.left or just left.",
+    "several states, repeat the option for each and name the state: 0.left=TABLE, or left=TABLE if "
+    "no other state has that name.",
 )
 @click.option(
     "--offsets",

@@ -64,11 +64,11 @@ def command(
         if to is not None or outputs != "rewind":
             raise UsageError(
                 (
-                    f"--to and --outputs cannot be used here, because undoing the {last.verb} "
-                    f"{last.id} rewinds the outputs of all its queries and chooses their "
-                    "checkpoints itself"
+                    f"--to and --outputs none cannot be used to undo the {last.verb} {last.id}: "
+                    "the undo rewinds the outputs of all queries that were changed, and chooses "
+                    "the new checkpoints"
                 ),
-                hint=f"omit both options: savepoints undo {query}",
+                hint=f"omit --to and --outputs: savepoints undo {query}",
                 query=query,
             )
         if call.confirm(together, consent):

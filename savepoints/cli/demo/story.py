@@ -113,7 +113,8 @@ class Story:
             code = process.wait()
         if code != expected:
             raise SavepointsError(
-                f"the command ended with exit code {code}: {line}", hint="read its output above"
+                f"the command exited with code {code} instead of {expected}: {line}",
+                hint="read its output above",
             )
 
     def step(self, text: str) -> None:

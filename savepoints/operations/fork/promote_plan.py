@@ -34,7 +34,7 @@ class PromotePlan(Plan):
 
     Attributes:
         fork: Name of the fork; `query` is the live one.
-        hand_over: `replace`: the live tables get the fork's rows in one commit each; `point`: the
+        hand_over: `replace`: the rows of the live tables are replaced with the fork's; `point`: the
             live query continues in the fork's tables, and readers have to switch to them.
         live_app: The program that runs now.
         fork_app: The program that takes over.

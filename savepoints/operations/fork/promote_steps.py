@@ -45,7 +45,7 @@ class PromotionPlan(TransitionPlan):
         fork_batch: Its newest batch, after which the live query continues.
         query_id: Spark's id of the live query, which stays.
         hand_over: How the outputs are handed over.
-        taken: The live tables that get the fork's rows; empty with `point`.
+        taken: The live tables whose rows are replaced with the fork's; empty with `point`.
         paused: The live query's run was paused for this and is to be resumed.
         first_id: The savepoint that is taken where the new generation begins.
     """

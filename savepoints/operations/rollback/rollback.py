@@ -335,7 +335,7 @@ def _refuse_unreadable(
     """Refuse a query that runs, or whose sources cannot go on from there; return what to know."""
     if asked.sources is not None and (not found.is_saved or found.ends is not None):
         raise UsageError(
-            "--source works only with a savepoint, not with a time or a batch",
+            "--source works only with a savepoint, not with --at TIME --exact or --at-batch",
             hint="roll back without --source, take a savepoint (savepoints create QUERY), "
             "then roll back to it with --source",
         )
