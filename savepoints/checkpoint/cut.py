@@ -252,7 +252,7 @@ def _chains(
         # Their order is up to Spark's code, but each id is unique.
         mine = [one for one in ids if any(name.startswith(f"{batch + 1}_{one}.") for name in files)]
         if len(mine) != 1:
-            raise FileNotFoundError(f"{directory.path}/{batch + 1}_({'|'.join(ids)})")
+            raise FileNotFoundError(f"{directory.path}/{batch + 1}_({'|'.join(ids) or '*'})")
         return state_files.chain_of_id(directory, batch + 1, mine[0], checkpoint.get, codec)
 
     return in_parallel(choose, directories)
@@ -297,9 +297,9 @@ def _choose(committed: list[int], wanted: int | None, checkpoint: Location) -> i
         return committed[-1]
     if wanted not in committed:
         raise NoCommittedBatchError(
-            f"batch {wanted} is not in {checkpoint}, which has batches {committed[0]} to "
-            f"{committed[-1]}",
-            hint=f"choose one of these batches, for example --at-batch {committed[-1]}",
+            f"{checkpoint} has no committed batch {wanted}: the oldest is {committed[0]}, the "
+            f"newest {committed[-1]}",
+            hint=f"choose a committed batch, for example --at-batch {committed[-1]}",
             batch_id=wanted,
             first=committed[0],
             last=committed[-1],

@@ -51,9 +51,9 @@ def require_partitions(
             )
             if existing != right:
                 raise PartitionCountError(
-                    f"store {name} of operator {operator_id} in {where} has the state partitions "
-                    f"{existing}, but should have {count_text(len(right), 'partition')}, numbered "
-                    "from 0",
+                    f"store {name} of operator {operator_id} in {where} should have "
+                    f"{count_text(len(right), 'state partition')}, numbered from 0, but has "
+                    f"{existing or 'none'}",
                     hint=_DAMAGED,
                     operator_id=operator_id,
                     store=name,
@@ -80,7 +80,8 @@ def require_settings(
         ):
             if said != written:
                 raise PartitionCountError(
-                    f"{where}/{path} has {key}={said}, but the state was written with {written}",
+                    f"in {where}/{path}, {key} is {said or 'not set'}, but the state was written "
+                    f"with {written}",
                     hint=_DAMAGED,
                     file=path,
                 )
@@ -141,9 +142,9 @@ def require_state_ids(where: str, version: int, ids: StateIds, paths: Collection
             for one in stores:
                 if (str(operator_id), str(partition), str(version), one) not in there:
                     raise StateIdsError(
-                        f"the commit log of {where} names the state file {one} of version "
-                        f"{version} for operator {operator_id}, but state partition "
-                        f"{partition} does not have it",
+                        f"the commit log of {where} names the id {one} for version {version} of "
+                        f"operator {operator_id}, but state partition {partition} has no file "
+                        "with this version and id",
                         hint=_DAMAGED,
                         operator_id=operator_id,
                         partition=partition,

@@ -63,7 +63,7 @@ def parse(texts: Sequence[str]) -> tuple[Rename, ...]:
         if twice := [name for name in named if named.count(name) > 1]:
             raise UsageError(
                 f"--map names {twice[0][1]!r} twice",
-                hint="map each name only once, or prefix it with the number of an operator, "
+                hint="map each name only once, or prefix the mapping with an operator number, "
                 "as in 0:old=new",
             )
     return tuple(found)
@@ -83,6 +83,6 @@ def require_used(given: Sequence[Rename], used: Sequence[Rename], known: Sequenc
         if fits > 1:
             raise UsageError(
                 f"--map {one.text} matches several operators",
-                hint="prefix it with the number of the operator in the program, for example "
+                hint="prefix the mapping with the operator's number in the program, for example "
                 f"--map 0:{one.text}",
             )

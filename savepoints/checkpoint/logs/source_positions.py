@@ -48,7 +48,7 @@ class SourceMap:
             raise _beyond(beyond[0], len(self.names))
         if len(set(kept)) < len(kept):
             raise UsageError(
-                "two --source options continue the same source of the savepoint",
+                "two --source options name the same source of the savepoint",
                 hint="change one of them to new, or to a position such as "
                 '\'{"orders": {"0": 120}}\'',
             )

@@ -237,7 +237,7 @@ def _versions(directory: StoreDirectory, suffixes: tuple[str, ...]) -> dict[int,
 def _not_whole(directory: StoreDirectory, version: int, missing: str) -> NoCommittedBatchError:
     return NoCommittedBatchError(
         f"version {version} of the state cannot be read: {directory.path} has neither {missing} "
-        "nor a later snapshot up to that version",
+        f"nor a later snapshot up to version {version}",
         hint=RETAIN_MORE,
         path=directory.path,
         version=version,

@@ -95,7 +95,7 @@ def of_directories(directories: Iterable[StoreDirectory], partitions: int | None
         if number not in stores:
             raise IncompatibleError(
                 f"the directory state/{number} is missing, although the checkpoint has state "
-                "for later operators",
+                "for operators with higher numbers",
                 hint=RESTORE_SAVEPOINT,
                 file=f"state/{number}",
             )
@@ -190,7 +190,8 @@ def _relative(schema_path: str) -> str:
     match = _SCHEMA_PATH.match(schema_path)
     if match is None:
         raise IncompatibleError(
-            f"{schema_path} is not where Spark stores schema files",
+            f"the operator metadata refers to the schema file {schema_path}, but Spark does not "
+            "store schema files there",
             hint=RESTORE_SAVEPOINT,
             file=schema_path,
         )

@@ -254,7 +254,7 @@ class _Reader:
     def expect_end(self) -> None:
         """Check that everything was read."""
         if rest := self._stream.read(16):
-            raise ValueError(f"{rest!r} follows the schema")
+            raise ValueError(f"unexpected data after the schema: {rest!r}")
 
     def _raw_text(self) -> bytes:
         return self._stream.read(self.number(">H"))

@@ -44,7 +44,7 @@ def test_a_new_beginning_has_no_files_of_the_source_before() -> None:
     ("starts", "why"),
     [
         (("keep:3",), "--source names source 3, but the savepoint has only 3"),
-        (("keep:0", "keep:0"), "continue the same source"),
+        (("keep:0", "keep:0"), "name the same source"),
     ],
 )
 def test_what_the_savepoint_does_not_have_is_refused(starts: tuple[str, ...], why: str) -> None:
