@@ -144,7 +144,10 @@ class HdfsStore:
                     self._client.rename(own, f"/{key}", overwrite=True)
                     return self.head(key)
             time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311  (nothing secret is chosen)
-        raise TimeoutError(f"other writers of /{key} were in the way {_ATTEMPTS} times")
+        raise TimeoutError(
+            f"gave up writing /{key} after {_ATTEMPTS} attempts, because other processes kept "
+            "writing it"
+        )
 
     @contextmanager
     def _written(self, key: str, data: bytes | IO[bytes], kind: str) -> Iterator[str]:

@@ -136,9 +136,10 @@ class Location:
         free = shutil.disk_usage(present).free
         if free < size:
             raise SavepointsError(
-                f"the disk that holds {self.uri} is full: {free} bytes are free, {size} are needed",
-                hint="free some space on it, or delete old savepoints: savepoints expire "
-                "--keep-last 3, then savepoints gc",
+                f"the disk that holds {self.uri} has too little free space: {free} bytes are "
+                f"free, {size} are needed",
+                hint="free some space, or delete old savepoints: savepoints expire --keep-last 3, "
+                "then savepoints gc",
                 uri=str(self.uri),
             )
 
@@ -473,7 +474,7 @@ def _translated(uri: Uri) -> Iterator[None]:
             unavailable(uri, text)
             or SavepointsError(
                 f"{uri} cannot be read or written: {plain(text)[:500]}",
-                hint="check the URI and, on a local disk, its space and permissions",
+                hint="check the URI and, on a local disk, the free space and the permissions",
                 uri=str(uri),
             )
         ) from None

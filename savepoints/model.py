@@ -64,7 +64,7 @@ def checked_name(text: str, what: str) -> str:
     """Return the text if it can be part of a path in the store: letters, digits, `.`, `_`, `-`."""
     if not _NAME.fullmatch(text):
         raise UsageError(
-            f"{what} {text!r} is not a valid name",
+            f"invalid {what} name: {text!r}",
             hint="use 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit",
         )
     return text
@@ -82,7 +82,8 @@ def checked_tag(text: str) -> str:
     """
     if text.startswith(_RESERVED):
         raise UsageError(
-            f"{text!r} cannot be a tag, because names that begin like this are reserved",
+            f"{text!r} cannot be a tag, because names that begin with latest, sp- or op- are "
+            "reserved",
             hint="choose another tag, for example before-release",
         )
     return checked_name(text, "tag")

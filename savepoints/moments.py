@@ -34,7 +34,8 @@ def parse_rfc3339(text: str) -> datetime:
         ) from None
     if moment.tzinfo is None:
         raise UsageError(
-            f"the time {text!r} has no time zone", hint=f"add one, for example {text}Z for UTC"
+            f"the time {text!r} has no time zone",
+            hint=f"add one, for example {moment.isoformat()}Z for UTC",
         )
     return moment.astimezone(timezone.utc)
 

@@ -123,12 +123,22 @@ def test_forms_that_people_write_are_read(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["2026-11-21T10:15:30", "2026-11-21", "2026-11-21 10:15"])
-def test_a_time_without_zone_is_refused_with_a_hint(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("2026-11-21T10:15:30", "2026-11-21T10:15:30Z"),
+        ("2026-11-21", "2026-11-21T00:00:00Z"),
+        ("2026-11-21 10:15", "2026-11-21T10:15:00Z"),
+    ],
+)
+def test_a_time_without_zone_is_refused_with_a_hint_that_can_be_typed(
+    text: str, whole: str
+) -> None:
     with pytest.raises(UsageError, match="no time zone") as refused:
         parse_rfc3339(text)
 
-    assert f"{text}Z" in refused.value.hint
+    assert f" {whole} " in refused.value.hint
+    assert parse_rfc3339(whole).tzinfo == timezone.utc
 
 
 @pytest.mark.parametrize("text", ["", "now", "21.11.2026", "2026-13-01T00:00:00Z", "Z", "12:00Z"])

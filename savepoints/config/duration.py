@@ -28,8 +28,8 @@ def parse_duration(text: str) -> timedelta:
         seconds = 0.0
     if not 0 < seconds <= _LONGEST_SECONDS:
         raise UsageError(
-            f"{text!r} is not a duration",
-            hint="write a duration such as 90s, 15m, 36h, 7d or PT15M",
+            f"{text!r} is not a valid duration",
+            hint="write a positive duration of at most 36500d, such as 90s, 15m, 36h, 7d or PT15M",
         )
     return timedelta(seconds=seconds)
 

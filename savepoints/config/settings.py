@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shlex
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -72,10 +73,11 @@ def _parsed_by(parse: Callable[[str], object], text: str) -> str:
 def _url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("it must begin with http:// or https://")
+        raise ValueError("it must begin with http:// or https:// and name a host")
     if "@" in parts.netloc:
         raise ValueError(
-            "the credentials in it would not be sent; leave them out, and let a `command` send them"
+            "the credentials in the URL would not be sent; remove them, or set hooks.command to a "
+            "program that sends the request with them"
         )
     return text
 
@@ -84,7 +86,7 @@ def _command(text: str) -> str:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise ValueError(f"its quotes or backslashes do not match: {error}") from None
+        raise ValueError(f"it has an unclosed quote or ends with a backslash: {error}") from None
     if not words:
         raise ValueError("it is empty; omit it")
     return text
@@ -498,15 +500,16 @@ def _explained(error: ValidationError, files: Sequence[Layer]) -> UsageError:
     path = tuple(str(part) for part in first["loc"])
     key = ".".join(path)
     origin = config_files.origin(path, [environment(), *files]) or FILE
+    where = re.sub(f"^{config_files.ENVIRONMENT} ", "the environment variable ", origin)
     if first["type"] != "extra_forbidden":
         problem = first["msg"].removeprefix("Value error, ")
         return UsageError(
-            f"setting {key}: {problem}", hint=f"correct the setting in {origin}", setting=key
+            f"setting {key}: {problem}", hint=f"correct the setting in {where}", setting=key
         )
     close = difflib.get_close_matches(path[-1], _known_keys(path[:-1]), n=1)
     return UsageError(
         f"there is no setting {key}",
-        hint=f"did you mean {close[0]}?" if close else f"remove the key from {origin}",
+        hint=f"did you mean {close[0]}?" if close else f"remove the key from {where}",
         setting=key,
     )
 

@@ -114,7 +114,7 @@ def _run(command: str, document: str, seconds: float) -> None:
             raise TimeoutError(f"it took more than {seconds:g} s") from None
         if process.returncode:
             raise ChildProcessError(
-                f"the command ended with exit code {process.returncode}: {_end(errors)}"
+                f"the command exited with code {process.returncode}: {_end(errors)}".rstrip(": ")
             )
 
 

@@ -70,7 +70,7 @@ def test_a_duration_is_written_in_the_largest_unit(text: str) -> None:
     ],
 )
 def test_what_is_no_duration_is_refused_with_a_hint(text: str) -> None:
-    with pytest.raises(UsageError, match="not a duration") as refused:
+    with pytest.raises(UsageError, match="not a valid duration") as refused:
         parse_duration(text)
 
     assert "15m" in refused.value.hint

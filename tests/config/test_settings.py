@@ -324,10 +324,16 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
     [
         ("store = ", "is not valid TOML"),
         ("[retention]\nkeep_last = -2", r"setting retention\.keep_last"),
-        ("[retention]\nkeep_within = 7", r"setting retention\.keep_within: '7' is not a duration"),
+        (
+            "[retention]\nkeep_within = 7",
+            r"setting retention\.keep_within: '7' is not a valid duration",
+        ),
         ("profiles = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
         ("profiles.x = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
         ("store = 5", "setting store"),
+        ('[hooks]\nurl = "https:///x"', r"hooks\.url: it must .* and name a host"),
+        ('[hooks]\nurl = "https://a:b@host/x"', r"hooks\.url: the credentials .* hooks\.command"),
+        ('[hooks]\ncommand = "tell \'x"', r"hooks\.command: it has an unclosed quote"),
         ('[queries.q]\napp = "a:b"', r"setting queries\.q\.checkpoints"),
         ('[queries.q]\napp = "a:b"\ncheckpoints = "c"\nevery = "soon"', r"q\.every: .*soon"),
     ],
@@ -348,9 +354,8 @@ def test_a_wrong_value_says_where_it_stands(file: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("SAVEPOINTS_RETENTION__KEEP_LAST", "many")
     with pytest.raises(UsageError) as refused:
         config_settings.load()
-    assert (
-        refused.value.hint == "correct the setting in environment SAVEPOINTS_RETENTION__KEEP_LAST"
-    )
+    variable = "the environment variable SAVEPOINTS_RETENTION__KEEP_LAST"
+    assert refused.value.hint == f"correct the setting in {variable}"
 
     monkeypatch.delenv("SAVEPOINTS_RETENTION__KEEP_LAST")
     monkeypatch.setenv("SAVEPOINTS_RETENTION", "{no json")

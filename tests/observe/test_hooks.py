@@ -153,8 +153,8 @@ def test_no_shell_is_involved(tmp_path: Path) -> None:
     ("command", "said"),
     [
         ("/no/such/program --token abcdefgh", "/no/such/program"),
-        (python("import sys; sys.exit('it broke')"), "exit code 1: it broke"),
-        (python("import os; os.kill(os.getpid(), 9)"), "exit code -9"),
+        (python("import sys; sys.exit('it broke')"), "exited with code 1: it broke"),
+        (python("import os; os.kill(os.getpid(), 9)"), "exited with code -9\n"),
     ],
 )
 def test_a_command_that_fails_is_a_warning(

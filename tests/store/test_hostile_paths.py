@@ -192,7 +192,7 @@ def test_names_from_users_are_refused(hostile: str, local_store: Store, on_local
     before = set(contents(on_local))
 
     if hostile:  # Without a name, that of the checkpoint is taken.
-        with pytest.raises(UsageError, match="not a valid name"):
+        with pytest.raises(UsageError, match="invalid query name"):
             create.plan(local_store, query=hostile, checkpoint=str(checkpoint), forms=("native",))
     with pytest.raises(UsageError):
         create.plan(local_store, query="q", checkpoint=str(checkpoint), tags=(hostile,))
@@ -238,5 +238,5 @@ def test_labels_that_were_edited_by_hand_name_themselves_only(
     assert local_store.catalog.find("latest").id == taken.id
     assert contents(on_local / "outside") == before
     elsewhere = sealed.encode(dataclasses.replace(hostile, query="../../outside"))
-    with pytest.raises(VerificationError, match="not a valid name"):
+    with pytest.raises(VerificationError, match="invalid query name"):
         labels.document(local_store.root, taken.id).decode(elsewhere)

@@ -114,7 +114,7 @@ def test_two_savepoints_are_compared_by_any_of_their_names(served: Served) -> No
     ("path", "status", "said"),
     [
         ("/?query=nobody", 404, "no query"),
-        ("/?since=yesterday", 400, "is not a duration"),
+        ("/?since=yesterday", 400, "is not a valid duration"),
         ("/diff?before=nope&after=latest", 404, "no savepoint is called"),
         ("/elsewhere", 404, "Not Found"),
     ],

@@ -299,7 +299,7 @@ def _refuse_filled(query: str, tables: Mapping[str, str]) -> None:
             raise TargetExistsError(
                 f"the output {name} of {query} already has rows: {uri}",
                 hint="pass --outputs none if these are the rows that the query would have "
-                "written by --until; otherwise name another table in the settings: "
+                "written up to --until; otherwise name another table in the settings: "
                 f'[queries.{query}.outputs] {name} = "s3://…"',
                 query=query,
                 uri=uri,

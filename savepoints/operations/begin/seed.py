@@ -157,12 +157,13 @@ def _small_files(
 
 def _require_same(plan: SeedPlan, program: SeededProgram) -> None:
     """Refuse a program whose state, or whose settings, are other ones than when it was planned."""
-    session = seed_plan.settings_of(program)
-    planned = (plan.partitions, plan.provider, plan.checkpoint_format)
-    if session != planned or len(program.empty.inputs) != len(plan.positions):
+    found = (*seed_plan.settings_of(program), len(program.empty.inputs))
+    planned = (plan.partitions, plan.provider, plan.checkpoint_format, len(plan.positions))
+    if found != planned:
         raise StalePlanError(
-            f"{plan.app} or Spark's settings have changed since the plan was made: partitions, "
-            f"provider and checkpoint format are {session} instead of {planned}",
+            f"{plan.app} or Spark's settings have changed since the plan was made: state "
+            "partitions, state store provider, checkpoint format and number of inputs were "
+            f"{planned} and are now {found}",
             hint=f"undo the operation (savepoints operations undo {plan.operation_id}), then run "
             "savepoints seed again",
             query=plan.query,

@@ -130,10 +130,12 @@ def _followed(plan: CascadePlan, store: Store) -> Operation | None:
 def _require_followed(plan: CascadePlan, store: Store) -> None:
     followed = _followed(plan, store)
     if followed is None or followed.state != "finished":
-        state = "was never begun" if followed is None else f"is {followed.state}"
+        state = "was never begun"
+        if followed is not None:
+            state = "was undone" if followed.undone else "is unfinished"
         raise UnfinishedOperationError(
-            f"the merge {plan.follows.operation_id} of {plan.follows.query} {state}, so the "
-            f"correction of {plan.query} that follows from it, {plan.operation_id}, cannot be "
+            f"the merge {plan.follows.operation_id} of {plan.follows.query} {state}, so "
+            f"{plan.operation_id}, the correction of {plan.query} that follows from it, cannot be "
             "completed",
             hint=f"run the whole merge again: {plan.command}; or undo only this correction: "
             f"savepoints operations undo {plan.operation_id}",
@@ -145,7 +147,8 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
         raise UnfinishedOperationError(
             f"{follows.table}, which {plan.query} reads, has not been corrected yet",
             hint=f"run the whole merge again: {plan.command}; or finish the operation on the query "
-            "that writes the table (to see it: savepoints operations list), then run this again",
+            "that writes the table (savepoints operations list shows it), then run this command "
+            "again",
             query=plan.query,
             operation=plan.operation_id,
         )

@@ -180,7 +180,8 @@ def _refuse_contradictions(
     for option, given, there in pairs:
         if given is not None and given != there:
             raise UsageError(
-                f"{option} {given} contradicts [queries.{name}] in the settings, which has {there}",
+                f"{option} {given} contradicts [queries.{name}] in the settings, which has "
+                f"{there or 'no value for it'}",
                 hint=f"omit the option, or change [queries.{name}]",
                 query=name,
             )

@@ -35,7 +35,8 @@ def outputs_of(
             return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
         except NotFoundError as error:
             error.hint = (
-                f"correct the URI of the output {name}, or save no output versions: --outputs none"
+                f"correct the URI of the output {name}; if only an older savepoint names it, omit "
+                "it with --outputs none"
             )
             raise
 

@@ -99,7 +99,7 @@ def _checked(path: str) -> str:
 def directory(savepoint_id: str) -> str:
     """Return where a savepoint's files lie; VerificationError for what is no id, but a path."""
     try:
-        checked_name(savepoint_id, "savepoint id")
+        checked_name(savepoint_id, "savepoint")
     except UsageError:
         raise VerificationError(
             f"the store contains a savepoint named {savepoint_id!r}, which is not a valid id",

@@ -285,7 +285,8 @@ class StoreTable:
         """Return the error for a table that cannot be written."""
         return unavailable(self.location.uri, str(why)) or SavepointsError(
             f"the table {self.location} cannot be written: {plain(str(why))[:500]}",
-            hint="diagnose it: savepoints check; on a local disk, check its space and permissions",
+            hint="diagnose it: savepoints check; on a local disk, check the free space and the "
+            "permissions",
             table=str(self.location),
         )
 

@@ -27,9 +27,9 @@ def store(tmp_path: Path, call: Call) -> Store:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--max-duration", "soon"), "'soon' is not a duration"),
-        (("--max-duration", "0s"), "'0s' is not a duration"),
-        (("--wait", "a while"), "'a while' is not a duration"),
+        (("--max-duration", "soon"), "'soon' is not a valid duration"),
+        (("--max-duration", "0s"), "'0s' is not a valid duration"),
+        (("--wait", "a while"), "'a while' is not a valid duration"),
         (("--max-records", "0"), "--max-records is 0, but must be at least 1"),
         (("--every", "never"), "never"),
     ],

@@ -92,7 +92,7 @@ def test_none_is_finished_before_the_merge_that_it_follows(
     if undone is not None:
         merged(local_store, undone=undone)
     carry_out.announce(made, local_store)
-    how = "is undone" if undone else "was never begun"
+    how = "was undone" if undone else "was never begun"
     with pytest.raises(UnfinishedOperationError, match=how) as raised:
         unfinished.resume(local_store, made.operation_id)
     assert made.command in raised.value.hint

@@ -161,5 +161,5 @@ def test_what_is_no_checkpoint_is_refused(on_local: Location) -> None:
         init.read_checkpoint(on_local / "none")
     with pytest.raises(NoCommittedBatchError):
         init.read_checkpoint(unpack("uncommitted", on_local / "uncommitted"))
-    with pytest.raises(UsageError, match="valid name"):
+    with pytest.raises(UsageError, match="invalid query name"):
         init.read_checkpoint(unpack("rocksdb", on_local / "rocksdb"), "../x")

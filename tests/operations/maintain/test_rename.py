@@ -86,7 +86,7 @@ def test_what_is_refused_changes_nothing(on_local: Location, local_store: Store)
     before = lasting(local_store)
     cases: list[tuple[str, str, Settings, type[SavepointsError], str]] = [
         ("totals", "sessions", Settings(), TargetExistsError, "already has a query named sessions"),
-        ("totals", "../x", Settings(), UsageError, "is not a valid name"),
+        ("totals", "../x", Settings(), UsageError, "invalid query name"),
         ("none", "x", Settings(), QueryNotFoundError, "has no query 'none'"),
         (
             "totals",

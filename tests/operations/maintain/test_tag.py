@@ -110,8 +110,8 @@ def test_the_tag_of_what_is_being_removed_is_free(filled: Store) -> None:
         ({"add": ("latest",)}, "cannot be a tag"),
         ({"add": ("latest~1",)}, "cannot be a tag"),
         ({"add": ("sp-1",)}, "cannot be a tag"),
-        ({"add": ("../x",)}, "not a valid name"),
-        ({"add": ("",)}, "not a valid name"),
+        ({"add": ("../x",)}, "invalid tag name"),
+        ({"add": ("",)}, "invalid tag name"),
         ({"remove": ("none",)}, "has no tag 'none'"),
     ],
 )

@@ -130,7 +130,9 @@ def test_trap_a_full_disk_makes_a_thread_of_rust_panic_on_stderr(
     full = shutil.disk_usage("/")._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
 
-    with pytest.raises(SavepointsError, match="is full: 1000 bytes are free") as refused:
+    with pytest.raises(
+        SavepointsError, match="too little free space: 1000 bytes are free"
+    ) as refused:
         found.append([row(2)])
 
     assert "savepoints expire" in refused.value.hint
