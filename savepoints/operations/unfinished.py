@@ -182,7 +182,8 @@ def _verb(operation: Operation) -> _Verb:
     if operation.finished_at is not None:
         what = "undone" if operation.undone else "finished"
         raise UsageError(
-            f"{operation.verb} {operation.id} was already {what} at {operation.finished_at}",
+            f"the {operation.verb} operation {operation.id} has already been {what}, at "
+            f"{operation.finished_at}",
             hint="list what was done to the query: savepoints operations list --query "
             f"{operation.query}",
             operation=operation.id,

@@ -58,7 +58,7 @@ def test_there_and_back_again(spark: SparkSession, local_shop: Shop) -> None:
     # Undone, it is the present again; a second undo would be no undo.
     go(shop, BeforeLast())
     assert shop.compare(BEGIN + 9 * DAY).exact
-    with pytest.raises(savepoints.SavepointsError, match="was undone by"):
+    with pytest.raises(savepoints.SavepointsError, match="has already been undone, by"):
         go(shop, BeforeLast())
 
     # From the point in time it goes on with the very next record.

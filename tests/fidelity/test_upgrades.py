@@ -280,7 +280,7 @@ def test_what_cannot_go_on_is_refused_before_anything_is_written(
 
     with pytest.raises(LayoutChangedError, match="sum: it was long and is now double"):
         shop.restore("retyped")
-    with pytest.raises(LayoutChangedError, match="has no place for column count of operator 0"):
+    with pytest.raises(LayoutChangedError, match="would drop column count of operator 0"):
         shop.restore("sums")
     assert not (tmp_path / "new").exists()
 

@@ -275,8 +275,9 @@ def _furthest(one: KafkaOffsets, other: KafkaOffsets) -> KafkaOffsets:
     """Return the further offset of each partition; both read the same topics."""
     if one.keys() != other.keys():
         raise UsageError(
-            f"one of the two queries reads {', '.join(sorted(one))} and the other one "
-            f"{', '.join(sorted(other))}, so they cannot stop at the same offsets",
+            "the live query and the fork read different topics "
+            f"({', '.join(sorted(one)) or 'none'}; {', '.join(sorted(other)) or 'none'}), so they "
+            "cannot stop at the same offsets",
             hint="create a fork that reads the same topics as the live query: savepoints fork "
             "SAVEPOINT NAME",
         )

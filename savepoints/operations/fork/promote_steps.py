@@ -68,8 +68,8 @@ def require_possible(
     mine, other = settings.queries[live], settings.queries[fork]
     if other.outputs.keys() != mine.outputs.keys():
         raise UsageError(
-            f"{fork} writes the outputs {_listed(other.outputs)}, but {live} writes the "
-            f"outputs {_listed(mine.outputs)}",
+            f"{fork} writes {_listed(other.outputs)}, but {live} writes {_listed(mine.outputs)}; "
+            "their outputs must have the same names",
             hint="give the outputs of both queries the same names in the settings",
             query=live,
         )

@@ -298,8 +298,9 @@ def _require_readable(
         raise IncompatibleError(
             f"the state of operator {' and of operator '.join(map(str, unread))} in "
             f"{pair.before.id} and {pair.after.id} cannot be compared: Spark wrote no operator "
-            "metadata, as is the case before version 4.0",
-            hint="compare outputs and metrics only: savepoints compare … --no-state",
+            "metadata (versions before 4.0 do not)",
+            hint="compare only the outputs and metrics of the queries: savepoints compare "
+            "BASELINE QUERY --no-state",
             savepoints=[pair.before.id, pair.after.id],
         )
 

@@ -201,8 +201,9 @@ class _Drill:
                 (self.scratch / _PLANNED).copy_from(live, path, path)
             except FileNotFoundError:
                 raise NoCommittedBatchError(
-                    f"the checkpoint {live} no longer has the offsets of batch {batch}, so "
-                    f"the drill cannot repeat the batches after {self.savepoint.cut.batch_id}",
+                    f"the checkpoint {live} no longer has the offsets of batch {batch}, so the "
+                    "drill cannot repeat the batches after batch "
+                    f"{self.savepoint.cut.batch_id}",
                     hint="use a newer savepoint; to keep offsets longer in future, raise "
                     "spark.sql.streaming.minBatchesToRetain",
                     checkpoint=str(live),

@@ -122,11 +122,11 @@ def choose(
     if not found:
         raise UsageError(
             f"savepoint {savepoint.id} has no state, only offsets and outputs",
-            hint=f"show these: savepoints show {savepoint.id}",
+            hint=f"show the offsets and outputs: savepoints show {savepoint.id}",
             savepoint=savepoint.id,
         )
     listed = fitting or [one for one in found if one.kind != "store" or state_store is not None]
-    problem = "has several kinds of state" if fitting else "has no such state"
+    problem = "has several kinds of state" if fitting else "has no state that matches the options"
     raise UsageError(
         f"savepoint {savepoint.id} {problem}",
         hint=f"choose one of: {'; '.join(one.options for one in listed)}",

@@ -212,7 +212,7 @@ def _look_at(output: OutputVersion) -> tuple[list[Finding], Lifetime | None]:
         gone = unreadable_files(output)
         if gone:
             problem = f"version {output.version} of {output.uri} is missing "
-            problem += f"{count_text(len(gone), 'file')}, for example {gone[0]}"
+            problem += f"{count_text(len(gone), 'file')} (first: {gone[0]})"
             return [Finding("warning", what, problem)], None
         known = retention.of_output(output)
     except SavepointsError as error:
@@ -239,7 +239,7 @@ def _damage_found(findings: list[Finding], what: str, savepoint: Savepoint) -> I
         text = str(error)
         if any(pattern in text for pattern in damage_patterns.ELSEWHERE):
             raise SavepointsError(
-                f"{what} of {savepoint.id} could not be read: {text[:300]}",
+                f"cannot read {what} of savepoint {savepoint.id}: {text[:300]}",
                 hint="fix the cause and run the command again; the savepoint itself may be "
                 "undamaged",
                 savepoint=savepoint.id,

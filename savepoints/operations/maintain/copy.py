@@ -202,7 +202,7 @@ def _copy_files(
             target.delete([path])
             _require_whole(source, file)
             raise VerificationError(
-                f"{target}/{path} differs from {source} after it was copied",
+                f"the copy {target}/{path} differs from the original in {source}",
                 hint="run the command again",
                 file=path,
             )
@@ -279,8 +279,8 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
     raise TargetExistsError(
         f"{target.root} already has a savepoint {savepoint.id}, but with different content",
         hint=f"compare the two: savepoints show {savepoint.id}, then the same with --store "
-        f"{target.root}; if only one of them has the canonical form, write that to the other "
-        f"store: savepoints export {savepoint.id} --store URI",
+        f"{target.root}; if only one of the two has the canonical form, export it in the other "
+        f"store as well: savepoints export {savepoint.id} --store URI",
         savepoint=savepoint.id,
         target=str(target.root),
     )
@@ -290,7 +290,7 @@ def _refuse_nested(source: Location, target: Location) -> None:
     one, other = f"{source}/", f"{target}/"
     if one.startswith(other) or other.startswith(one):
         raise UsageError(
-            f"one of the stores {target} and {source} is inside the other",
+            f"the stores {target} and {source} are the same, or one is inside the other",
             hint="choose a destination that neither contains the store nor lies inside it",
         )
 

@@ -127,7 +127,7 @@ def find(store: Store, grace: timedelta) -> FoundOrphans:
     if with_manifest and not search.rows:
         raise VerificationError(
             f"the catalog of {store.root} is empty, but the store has the manifests of "
-            f"{count_text(len(with_manifest), 'savepoint')}, for example {min(with_manifest)}",
+            f"{count_text(len(with_manifest), 'savepoint')} (first: {min(with_manifest)})",
             hint="rebuild the catalog first: savepoints check --rebuild-catalog",
             savepoints=len(with_manifest),
         )
@@ -183,9 +183,7 @@ def _look_at_directory(
         search.add(place, "savepoint", "adopt", why, one.query_id, one.files)
         return False
     lacks = (
-        f"is missing {len(missing)} of its files, for example {missing[0]}"
-        if missing
-        else one.problem
+        f"is missing {len(missing)} of its files (first: {missing[0]})" if missing else one.problem
     )
     why = "its removal was interrupted" if removed else lacks
     return search.add(

@@ -98,7 +98,7 @@ def _journal(plan: AppendingPlan, store: Store) -> Journal:
         return Journal(store.root, begun)
     if plan.resumed:
         raise UnfinishedOperationError(
-            f"{plan.operation_id} has since been finished by another process",
+            f"the merge {plan.operation_id} has since been finished by another process",
             hint="see the result: savepoints operations list",
             operation=plan.operation_id,
         )

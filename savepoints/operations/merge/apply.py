@@ -180,7 +180,7 @@ def refuse_other_generation(store: Store, query: str, generation: int) -> None:
     if now.generation != generation:
         raise NotAlignedError(
             f"{query} was in generation {generation} when the merge began, but is now in "
-            f"generation {now.generation}, begun by {now.begun_by}; nothing was changed",
+            f"generation {now.generation} ({now.begun_by}); nothing was changed",
             hint="run the merge again",
             query=query,
         )

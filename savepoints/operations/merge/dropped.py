@@ -145,10 +145,11 @@ def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest
         if after is not None
         else f"wait until the run of {live.name} has recorded more batches, then try again"
     )
+    more = f" and {count_text(len(lost) - 1, 'later batch')}" if len(lost) > 1 else ""
     why = f" ({live.reach.ends_with})" if live.reach.ends_with else ""
     raise IncompatibleError(
-        f"cannot tell which events {live.name} dropped: the batch log lacks "
-        f"{count_text(len(lost), 'batch')}, starting with batch {lost[0]}{why}",
+        f"cannot tell which events {live.name} dropped: the batch log lacks batch "
+        f"{lost[0]}{more}{why}",
         hint=hint,
         query=live.name,
         batches=lost[:20],

@@ -121,7 +121,7 @@ class LiveQuery:
         """Refuse entities that have to be replayed from before something that no event tells of."""
         if entities and self.reach.ends_with:
             raise IncompatibleError(
-                f"a replay of {count_text(entities, 'entity')} would lose a change of the state "
+                f"a replay of {count_text(entities, 'entity')} would lose a change to the state "
                 f"that no event caused: {self.reach.ends_with}",
                 hint="merge only events that are newer than that change, or correct the state "
                 f"by hand: savepoints edit latest --query {self.name}",
@@ -147,7 +147,7 @@ def require_one_position(query: str, cut: CutFiles) -> None:
     if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
         raise IncompatibleError(
             f"the watermark of {query} follows its most advanced input ({_WATERMARK_POLICY} is "
-            "not min), so late events of the other input could be dropped",
+            "not min), so late events of other inputs could be dropped",
             hint=f"start the query with a new checkpoint and {_WATERMARK_POLICY}=min",
             query=query,
         )

@@ -126,10 +126,10 @@ def replayed(
     since = range(assignment.first_batch, files.cut.batch_id + 1)
     if seen := _proved(replay, {one: known[one] for one in since}, settings):
         raise CheckFailedError(
-            f"{assignment.live.name} cannot be replayed exactly. Replayed in a few large batches: "
-            f"{'; '.join(against)}. Replayed batch by batch: {seen}. The program may have changed "
-            "since these batches first ran, or its results may depend on the time of day, the "
-            "order of arrival, or other tables. Nothing was changed",
+            f"{assignment.live.name} cannot be replayed exactly. In a few large batches: "
+            f"{'; '.join(against)}. Batch by batch: {seen}. The program may have changed since "
+            "these batches first ran, or its results may depend on the time of day, the order of "
+            "arrival, or other tables. Nothing was changed",
             hint=ALTERNATIVES,
             query=assignment.live.name,
             checks=[*against, seen],
@@ -162,4 +162,4 @@ def _lost(assignment: Assignment, known: Mapping[int, Batch], files: CutFiles) -
     if not lost:
         return ""
     missing = count_text(len(lost), "batch")
-    return f"the batch log lacks {missing} since batch {first}, for example {lost[0]}"
+    return f"the batch log lacks {missing} since batch {first} (first: {lost[0]})"

@@ -214,9 +214,9 @@ def _make(
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
             "the change is not deterministic: the rows that it selects or the values that it "
-            f"writes differ from the plan (it now selects {counted.chosen} rows and changes "
-            f"{counted.changed}; planned: {plan.rows_chosen} and {plan.rows_changed}); nothing "
-            "was changed",
+            f"writes differ from the plan (rows selected: {counted.chosen}, planned: "
+            f"{plan.rows_chosen}; rows changed: {counted.changed}, planned: {plan.rows_changed}); "
+            "nothing was changed",
             hint="remove rand(), now() and the like from the expressions",
         )
     faults.reach("edit.rows")
@@ -273,11 +273,12 @@ def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[Sto
         try:
             store.root.copy_from(store.root, file.stored_at, target)
             arrived = store.root.sha256(target)
+            problem = f"damaged: its SHA-256 is {arrived} instead of {file.sha256}"
         except FileNotFoundError:
-            arrived = "none"
+            arrived, problem = "", "missing"
         if arrived != file.sha256:
             raise VerificationError(
-                f"{file.stored_at} is damaged: its SHA-256 is {arrived} instead of {file.sha256}",
+                f"{file.stored_at} is {problem}",
                 hint="choose another savepoint to edit: savepoints list",
                 files=[file.stored_at],
             )
@@ -338,7 +339,8 @@ def _require_rows(
     look = f"show the rows: savepoints state {savepoint.id} {options}"
     if not counted.chosen:
         raise NotFoundError(
-            f"no row matches: {change.where} ({count_text(counted.rows, 'row')} checked)",
+            f"no row matches: {change.where or 'the state is empty'} "
+            f"({count_text(counted.rows, 'row')} checked)",
             hint=look,
             savepoint=savepoint.id,
         )

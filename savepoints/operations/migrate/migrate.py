@@ -264,7 +264,7 @@ def _require_possible(report: Upgrade, *, allow_dropped_state: bool) -> None:
         )
     if report.dropped and not allow_dropped_state:
         raise LayoutChangedError(
-            f"{report.app} has no place for {'; '.join(_lost(report))}",
+            f"the migration to {report.app} would drop {'; '.join(_lost(report))}",
             hint="add --allow-dropped-state to drop that state",
             savepoint=report.savepoint_id,
             dropped=[one.what for one in report.dropped],

@@ -23,6 +23,7 @@ from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import Progress
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,8 +168,8 @@ def require_counts(report: Upgrade, counted: Mapping[int, int], merged: Mapping[
         expected = min(expected, merged.get(number, expected))
         if counted[number] != expected:
             raise NotAlignedError(
-                f"operator {number} ({one.name}) has {counted[number]} rows of state in the "
-                f"new checkpoint, but it should have {expected}",
+                f"operator {number} ({one.name}) has {count_text(counted[number], 'row')} of state "
+                f"in the new checkpoint, but should have {expected:,}",
                 hint="run the command again; do not start the query from this checkpoint",
                 operator_id=number,
             )

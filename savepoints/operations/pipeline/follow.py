@@ -103,8 +103,8 @@ def catch_up(
     reached = position.read(checkpoint)
     if reached.committed != batch or reached.positions != wanted:
         raise NotAlignedError(
-            f"{query} should have stopped after batch {batch}, at {wanted}, but its last batch is "
-            f"{reached.committed}, at {reached.positions}",
+            f"{query} should have stopped after batch {batch}, at {_listed(wanted)}, but its last "
+            f"batch is {reached.committed}, at {_listed(reached.positions)}",
             hint="find the ID of the rollback with savepoints operations list, undo it with "
             "savepoints operations undo ID, and try again",
             query=query,
@@ -189,3 +189,7 @@ def run_writer(query: str, checkpoint: Location, build: WriterFunction, settings
             "operations list) and undo it: savepoints operations undo ID",
             query=query,
         )
+
+
+def _listed(positions: Sequence[str | None]) -> str:
+    return "; ".join(one or "none" for one in positions)

@@ -256,7 +256,7 @@ def _begun_is_committed(
     if seen is None:
         raise NotAlignedError(
             f"{saving.query} writes to topic {read[0]}, which another query of the pipeline "
-            "reads, but its end offsets could not be read from Kafka",
+            "reads, but the end offsets of the topic could not be read from Kafka",
             hint="check that [kafka] bootstrap_servers is set and that Kafka answers, then run the "
             "command again: it continues where it stopped",
             query=saving.query,

@@ -79,7 +79,7 @@ def plan_copy(store: Store, query: str, destination: str, *, name: str) -> Group
     if group.problems:
         raise NotAlignedError(
             f"the group {name} cannot be copied: {'; '.join(group.problems)}",
-            hint="copy single savepoints instead: savepoints copy NAME DEST",
+            hint="copy its savepoints individually instead: savepoints copy NAME DEST",
             query=query,
         )
     copies = tuple(copy.plan(store, one.id, destination) for one in group.savepoints)

@@ -68,7 +68,7 @@ def carry_out(plan: JointPlan, store: Store, move: Callable[[Journal], T], progr
 def discard(plan: JointPlan, store: Store, progress: Progress) -> None:
     """Remove the checkpoints that an operation wrote whose generations did not begin."""
     for one in plan.transitions:
-        progress(f"deleting the checkpoint {one.checkpoint} if this {plan.verb} made it")
+        progress(f"deleting the checkpoint {one.checkpoint} if this operation made it")
         native.discard(Location.of(one.checkpoint), plan.operation_id)
         bindings.write(store.root, one.query, one.generation, None)
 

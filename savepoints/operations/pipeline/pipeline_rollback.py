@@ -270,8 +270,8 @@ def _refuse_begun(plan: JointPlan, store: Store) -> None:
         if (one.query, one.generation, one.checkpoint) in known:
             raise UsageError(
                 f"generation {one.generation} of {one.query} has already begun, so the "
-                f"{plan.verb} must be finished before it can be undone",
-                hint=f"finish the {plan.verb} first (savepoints operations resume "
+                f"{plan.verb} operation must be finished before it can be undone",
+                hint="finish the operation first (savepoints operations resume "
                 f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
                 operation=plan.operation_id,
             )

@@ -182,11 +182,11 @@ def _refuse_followed(store: Store, operation: Operation) -> None:
         )
         if last.id != operation.id:
             raise NotFoundError(
-                f"{query} was changed by the {last.verb} {last.id} after the {operation.verb} "
-                f"{operation.id}, so the {operation.verb} cannot be undone as a whole",
-                hint=f"undo the {last.verb} first: savepoints undo {query}; or roll all queries "
-                "back to a group savepoint: savepoints pipeline rollback "
-                f"{operation.query} TAG --all",
+                f"{query} was changed by the {last.verb} operation {last.id} after the "
+                f"{operation.verb} operation {operation.id}, so {operation.id} cannot be undone as "
+                "a whole",
+                hint=f"undo {last.id} first: savepoints undo {query}; or roll all queries back to "
+                f"a group of savepoints: savepoints pipeline rollback {operation.query} TAG --all",
                 query=query,
             )
 
@@ -252,8 +252,8 @@ def _to_safety(
     for one in done.transitions:
         if one.safety_id is None:
             raise NotFoundError(
-                f"the {done.verb} {done.operation_id} cannot be undone: {one.query} had no state "
-                "to save when it began",
+                f"the {done.verb} operation {done.operation_id} cannot be undone: {one.query} had "
+                "no state to save when the operation began",
                 hint="roll back to an existing savepoint instead; to list them: savepoints list "
                 f"--query {one.query}",
                 query=one.query,

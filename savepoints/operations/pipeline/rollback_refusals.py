@@ -57,10 +57,11 @@ def refuse_unknown_outputs(found: Pipeline, queries: Sequence[str]) -> None:
     for one in found.queries:
         if one.name in queries and not (one.outputs or one.output_topics):
             raise NotAlignedError(
-                f"the outputs of {one.name} are unknown, so the rows that it has written since "
-                "would stay in them and be written a second time",
+                f"the outputs of {one.name} are unknown, so the rows that it has written since the "
+                "savepoint would stay in them and be written a second time",
                 hint=f"add its tables to [queries.{one.name}.outputs] in the settings; or roll "
-                f"back one query at a time: savepoints rollback {one.name} NAME --outputs none",
+                "back one query at a time: savepoints rollback NAME --query "
+                f"{one.name} --outputs none",
                 query=one.name,
             )
 
@@ -98,10 +99,10 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
             if gone := table_reads.unreadable_files(read):
                 raise NotAlignedError(
                     f"{one.query} has to read {read.table_uri} up to version {read.version}, "
-                    f"but the table has lost {count_text(len(gone), 'file')} of that version "
-                    f"(by VACUUM or by hand), for example {gone[0]}",
+                    f"but the table is missing {count_text(len(gone), 'file')} of that version, "
+                    f"removed by VACUUM or by hand (first: {gone[0]})",
                     hint=f"choose a later savepoint of {read.writer}, or one of {one.query} "
-                    "that has already read these files: savepoints list",
+                    "taken after it had read these files: savepoints list",
                     query=one.query,
                     uri=read.table_uri,
                     files=gone,

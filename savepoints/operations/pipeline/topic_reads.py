@@ -114,11 +114,11 @@ def refuse_changed(reads: Iterable[TopicRead], now: Mapping[str, TopicEnds]) -> 
         if there is None:
             problem = "no longer exists"
         elif None not in (there.id, read.topic_id) and there.id != read.topic_id:
-            problem = f"was deleted and recreated since the savepoint of {read.writer}"
+            problem = f"has been deleted and recreated since the savepoint of {read.writer}"
         elif len(there.ends) < len(read.ends) or any(
             end < before for end, before in zip(there.ends, read.ends, strict=False)
         ):
-            problem = f"ends before the savepoint of {read.writer} does"
+            problem = f"no longer reaches the offsets in the savepoint of {read.writer}"
         else:
             continue
         raise NotAlignedError(

@@ -268,8 +268,8 @@ def _refuse_topics(found: Pipeline) -> None:
             raise NotAlignedError(
                 f"{edge.reader} reads topic {edge.topic}, which {edge.writer} writes, and a topic "
                 f"cannot be forked: the fork of {edge.reader} would continue with the live records",
-                hint="fork the queries one by one (savepoints fork), or start behind the topic: "
-                f"savepoints pipeline fork {edge.reader}",
+                hint="fork the queries one by one (savepoints fork), or start with the query that "
+                f"reads the topic: savepoints pipeline fork {edge.reader} SAVEPOINT NAME",
                 query=edge.reader,
                 topic=edge.topic,
             )

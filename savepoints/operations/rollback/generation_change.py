@@ -380,8 +380,8 @@ def take_back(
         ):
             raise UsageError(
                 f"generation {plan.generation} of {plan.query} has already begun, so the "
-                f"{plan.verb} must be finished before it can be undone",
-                hint=f"finish the {plan.verb} (savepoints operations resume "
+                f"{plan.verb} operation must be finished before it can be undone",
+                hint="finish the operation (savepoints operations resume "
                 f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
                 operation=plan.operation_id,
             )
@@ -392,7 +392,7 @@ def take_back(
         give_back(held.check)
         faults.reach(f"{plan.verb}.undo_outputs")
         held.check()
-        progress(f"deleting the checkpoint {plan.checkpoint} if this {plan.verb} made it")
+        progress(f"deleting the checkpoint {plan.checkpoint} if this operation made it")
         native.discard(Location.of(plan.checkpoint), plan.operation_id)
         bindings.write(store.root, plan.query, plan.generation, None)
         faults.reach(f"{plan.verb}.undo_checkpoint")
@@ -425,9 +425,9 @@ def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     if newest == plan.from_batch or is_rewound or log.is_done(journal.GENERATION_BEGUN):
         return
     raise StalePlanError(
-        f"{plan.query} has run to batch {newest} since this {plan.verb} began at batch "
+        f"{plan.query} has run to batch {newest} since this {plan.verb} operation began at batch "
         f"{plan.from_batch}, so the safety savepoint is out of date",
-        hint=f"stop the query, undo this {plan.verb} (savepoints operations undo "
+        hint="stop the query, undo this operation (savepoints operations undo "
         f"{plan.operation_id}), and run savepoints {plan.verb} again",
         query=plan.query,
         operation=plan.operation_id,

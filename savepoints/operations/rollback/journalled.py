@@ -61,15 +61,15 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
         if value is not None and value != getattr(plan, name)
     ]
     if other:
-        raise begun_otherwise(plan, f"with {', '.join(other)}")
+        raise begun_otherwise(plan, f"with other options ({', '.join(other)})")
     return plan
 
 
 def begun_otherwise(plan: JournalledPlan, how: str) -> UsageError:
     """Return the refusal of an interrupted operation that is not what was asked for now."""
     return UsageError(
-        f"the {plan.verb} {plan.operation_id} was interrupted; it was started {how}, and has to "
-        "be finished or undone first",
+        f"the {plan.verb} operation {plan.operation_id} was interrupted; it was started {how}, and "
+        "has to be finished or undone first",
         hint="finish it with the options that it was started with: savepoints operations resume "
         f"{plan.operation_id}; or undo it: savepoints operations undo {plan.operation_id}",
         operation=plan.operation_id,
@@ -102,7 +102,8 @@ def reopen(plan: JournalledPlan, store: Store) -> Journal:
     operation = journal.unfinished(store.root, plan.query)
     if operation is None:
         raise UnfinishedOperationError(
-            f"the {plan.verb} {plan.operation_id} has since been finished by another process",
+            f"the {plan.verb} operation {plan.operation_id} has since been finished by another "
+            "process",
             hint=f"see the result: savepoints operations list --query {plan.query}",
             operation=plan.operation_id,
         )

@@ -24,14 +24,14 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     if done and done[0].verb in wanted:
         _refuse_followed(done[0], known)
         return done[0]
-    of = f"a {verb} of {query}" if verb else f"the last operation on {query}"
+    of = f"a {verb} operation on {query}" if verb else f"the last operation on {query}"
     why = (
-        f"undo does not work for the {done[0].verb} {done[0].id}"
+        f"undo does not work for the {done[0].verb} operation {done[0].id}"
         if done
         else "no operation has finished"
     )
     if verb and done:
-        why = f"the last operation was the {done[0].verb} {done[0].id}"
+        why = f"the last operation was {done[0].id} ({done[0].verb})"
     raise NotFoundError(
         f"cannot undo {of}: {why}",
         hint=f"list the operations on the query: savepoints operations list --query {query}",
@@ -48,11 +48,11 @@ def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:
     )
     if followers:
         raise IncompatibleError(
-            f"{', '.join(followers)}: the corrections that follow from {last.verb} {last.id} "
-            f"have already been applied, and would stay if this {last.verb} were undone",
-            hint=f"instead, remove the merged events from {last.query} and from what reads it, "
-            f"with a batch whose op column says remove: savepoints merge {last.query} --batch URI "
-            "--downstream merge",
+            f"cannot undo the {last.verb} operation {last.id}: the corrections that follow from it "
+            f"have already been applied to {', '.join(followers)} and would stay",
+            hint=f"instead, remove the merged events from {last.query} and from the queries that "
+            "read its output, with a batch whose op column is 'remove': savepoints merge "
+            f"{last.query} --batch URI --downstream merge",
             query=last.query,
             operation=last.id,
         )

@@ -236,7 +236,7 @@ def _write_empty(plan: ResetPlan) -> NewCheckpoint:
     if not native.claim(target, f"{VERB} {plan.operation_id}"):
         raise TargetExistsError(
             f"{target} has already been used: a query was started from it",
-            hint="name a new directory with --to; nothing is overwritten",
+            hint="name a new directory with --to; nothing was overwritten",
         )
     faults.reach("reset.claimed")
     for name, position in plan.sources:
@@ -284,8 +284,8 @@ def _unstarted(
         raise NoCommittedBatchError(
             f"the sources of {generation.query} are unknown, because it has not committed a "
             f"batch in {generation.checkpoint}",
-            hint=f"add a section [queries.{generation.query}] to the settings, or let the "
-            "query run one batch first",
+            hint=f"add a section [queries.{generation.query}] to the settings, or run one batch of "
+            "the query first",
             query=generation.query,
         )
     app = apps.load(bound.app)
@@ -296,8 +296,8 @@ def _unstarted(
         positions = [{bound.topics.get(name, one.topic): {}} for name, one in inputs.items()]
     else:
         raise NoCommittedBatchError(
-            f"{generation.query} has {len(inputs)} sources but has never run, so it is unknown "
-            "in which order Spark numbers them",
+            f"{generation.query} has {len(inputs)} sources but has never run, so the order in "
+            "which Spark numbers them is unknown",
             hint=f"run one batch first: savepoints run {generation.query} --max-records 1",
             query=generation.query,
         )
@@ -342,9 +342,9 @@ def _moves(
     compacted = [name for name in again if (policy := found[name].policy) and policy.compacts]
     if compacted and not allow_data_loss:
         raise SourceDataGoneError(
-            f"topic {compacted[0]} is compacted: some records that were read have been removed, "
-            "so reading the topic again gives a different result",
-            hint="accept this with --allow-data-loss",
+            f"topic {compacted[0]} is compacted: records that were read before may have been "
+            "removed since, so reading the topic again can give a different result",
+            hint="accept a different result with --allow-data-loss",
             topics=compacted,
         )
     return moves
@@ -408,9 +408,9 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
         return ()
     if bound is None:
         raise IncompatibleError(
-            f"late events were merged into {query} after the position that it is reset to, for "
-            f"example by merge {found[0].id}, but it is not known which inputs they belong to",
-            hint=f"add a section [queries.{query}] to the settings that names its app and archives",
+            f"late events were merged into {query} beyond the position it would be reset to (for "
+            f"example by merge {found[0].id}), but it is unknown which inputs they belong to",
+            hint=f"add a section [queries.{query}] with app and archives to the settings",
             query=query,
             merges=[one.id for one in found],
         )

@@ -92,8 +92,8 @@ def _to(
     version = _next(target, now, table)
     if not 0 <= version <= table.newest + 1:
         raise UsageError(
-            f"version {version} of {table.uri} is out of range, as the table has versions "
-            f"{table.oldest} to {table.newest}; nothing was reset",
+            f"version {version} of {table.uri} is out of range (oldest version: {table.oldest}, "
+            f"newest: {table.newest}); nothing was reset",
             hint=f"choose a version from {table.oldest} to {table.newest + 1} (the next version)",
             uri=table.uri,
             version=version,

@@ -223,6 +223,6 @@ def _refuse_run_since(plan: PointPlan, target: Location) -> None:
         raise TargetExistsError(
             f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
             "since",
-            hint="name a new directory with --to; nothing is overwritten",
+            hint="name a new directory with --to; nothing was overwritten",
             target=plan.target,
         )

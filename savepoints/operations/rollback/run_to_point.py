@@ -34,18 +34,18 @@ def application_of(
     application = app or (bound.app if bound else None)
     if bound is None or application is None:
         raise UsageError(
-            f"the point lies between two savepoints, so {query} has to run to reach it, but "
+            f"no savepoint lies exactly at the point, so {query} has to run to reach it, but "
             f"{query} is not in the settings",
-            hint="for the newest savepoint before that time, use --at without --exact, or "
-            f"choose a savepoint: savepoints list --query {query}; to reach the point itself, "
-            f"which only a query with an App can, add a section [queries.{query}] with app, "
-            "checkpoints and outputs to the settings",
+            hint="use the newest savepoint before that time (--at without --exact), or choose a "
+            f"savepoint: savepoints list --query {query}; to reach the point itself, which "
+            f"requires an App, add a section [queries.{query}] with app, checkpoints and outputs "
+            "to the settings",
             query=query,
         )
     if not rewind_outputs:
         raise UsageError(
-            f"the point lies between two savepoints, so {query} has to run to reach it; the run "
-            "writes to its outputs, which must be rewound first",
+            f"no savepoint lies exactly at the point, so {query} has to run to reach it; the run "
+            "writes to the query's outputs, which must be rewound first",
             hint=f"omit --outputs none, or choose a savepoint: savepoints list --query {query}",
             query=query,
         )

@@ -148,7 +148,7 @@ def query_of(store: Store, query: str | None) -> str:
     if not queries:
         raise NotFoundError(
             f"the store {store.root} has no queries yet",
-            hint="check the address of the store, or take the first savepoint: savepoints create",
+            hint="check the URI of the store, or take the first savepoint: savepoints create",
         )
     raise UsageError(
         f"the store has {len(queries)} queries, so it is unclear which one is meant",
@@ -199,8 +199,8 @@ def refuse_unsaved(found: ResolvedTarget, form: Form | None) -> None:
     """Refuse a form that a batch which is not saved yet will not have."""
     if form == "canonical":
         raise UsageError(
-            f"batch {found.batch_id} has no savepoint yet; the rollback would take one first, "
-            "which would have only the native form, so --format canonical cannot be used",
+            f"batch {found.batch_id} has no savepoint yet; one would be taken first, in the native "
+            "form only, so --format canonical cannot be used",
             hint="omit --format",
         )
 
@@ -299,9 +299,10 @@ def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
     kinds = sorted(
         {source_kind.kind_of(one) for one in savepoints[0].cut.offsets} if savepoints else ()
     )
+    newest = f" (sources of its newest savepoint: {', '.join(kinds)})" if kinds else ""
     raise SavepointNotFoundError(
-        "an exact time needs a savepoint whose sources are only Kafka topics or only Delta "
-        f"tables, but {query} has none (it reads: {', '.join(kinds) or 'nothing yet'})",
+        "an exact time can be reached only from a savepoint of a query that reads only Kafka "
+        f"topics or only Delta tables, but {query} has none{newest}",
         hint="use the commit times of batches (--at-by commit), or choose a savepoint: "
         f"savepoints list --query {query}",
         query=query,
@@ -357,7 +358,7 @@ def _before_last(store: Store, query: str) -> Savepoint:
     ]
     if done and (together := done[0].plan.get("queries")):
         raise UsageError(
-            f"the last operation on {query}, the {done[0].verb} {done[0].id}, changed several "
+            f"the last operation on {query}, {done[0].id} ({done[0].verb}), changed several "
             f"queries together: {', '.join(together)}",
             hint=f"undo it for all of them: savepoints undo {query}",
             query=query,
@@ -368,7 +369,7 @@ def _before_last(store: Store, query: str) -> Savepoint:
             f"{query} was never rolled back or reset, so there is nothing to undo"
             if not done
             else (
-                f"the {done[0].verb} {done[0].id} of {query} found nothing to save, so "
+                f"the {done[0].verb} operation {done[0].id} on {query} found nothing to save, so "
                 "there is no state to return to"
             ),
             hint=f"choose a savepoint to roll back to: savepoints list --query {query}",
@@ -377,7 +378,8 @@ def _before_last(store: Store, query: str) -> Savepoint:
     last = done[0]
     if last.is_undo:
         raise UsageError(
-            f"the last operation on {query} was undone by {last.id} at {last.finished_at}",
+            f"the last operation on {query} has already been undone, by {last.id} at "
+            f"{last.finished_at}",
             hint=f"bring back what was undone: savepoints rollback {last.plan['safety_id']}",
             query=query,
             operation=last.id,

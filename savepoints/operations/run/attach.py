@@ -129,11 +129,11 @@ class _Subject:
             begun = self.newest("offsets")
             if written is not None and written > begun:
                 raise NotAlignedError(
-                    f"{uri} already has the batches of {self.name} up to {written}, but "
-                    f"{self.checkpoint} has "
-                    f"{'begun none' if begun < 0 else f'begun only those up to batch {begun}'}: "
+                    f"{uri} already has the batches of {self.name} up to {written}, but in "
+                    f"{self.checkpoint} "
+                    f"{'no batch has' if begun < 0 else f'only batches up to {begun} have'} begun: "
                     "another driver has run the query from an old checkpoint, and Delta silently "
-                    f"drops every batch that this driver writes, up to batch {written}",
+                    f"drops every batch up to {written} that this driver writes",
                     hint="make sure that the other driver has stopped, then " + self._way_back(),
                     query=self.name,
                     uri=uri,
@@ -380,8 +380,8 @@ class Attached:
                 return
             if time.monotonic() > end:
                 raise PartlyDoneError(
-                    f"{self._subject.name} did not finish its running batch within "
-                    f"{duration_text(wait)} and continues to run",
+                    f"{self._subject.name} did not finish its current batch within "
+                    f"{duration_text(wait)} and is still running",
                     hint="wait longer, for example attached.stop(wait=timedelta(hours=1))",
                     query=self._subject.name,
                 )

@@ -153,7 +153,10 @@ def _require_known(store: Store, query: str) -> None:
             store.generations.current(query)
         except QueryNotFoundError as error:
             raise QueryNotFoundError(
-                f"{error.message} started by `savepoints run`", hint=error.hint, **error.details
+                f"{error.message}; only a query started by `savepoints run` can be paused or "
+                "resumed",
+                hint=error.hint,
+                **error.details,
             ) from None
 
 
@@ -187,8 +190,8 @@ def _wait(
                 return now
             raise PartlyDoneError(
                 f"{query} is not {target}, because the run ({begun.run}) ended first",
-                hint=f"see why it ended: savepoints events --query {query}; the next run will "
-                f"start {target}",
+                hint=f"see why it ended: savepoints events --query {query}; the request applies "
+                "to the next run",
                 query=query,
             )
         if time.monotonic() > end:

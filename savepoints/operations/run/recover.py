@@ -59,8 +59,8 @@ def require_present(store: Store, generation: Generation, bound: QuerySettings) 
         return
     if because := _evidence(store, generation, bound):
         raise CheckpointDamagedError(
-            f"the checkpoint {generation.checkpoint} of {generation.query} is damaged: the "
-            f"file 'metadata' is missing, although {because}",
+            f"the checkpoint {generation.checkpoint} of {generation.query} is damaged: {because}, "
+            "but the file 'metadata' is missing",
             hint="rebuild the checkpoint and outputs from the newest good savepoint: savepoints "
             f"run {generation.query} --recover",
             query=generation.query,

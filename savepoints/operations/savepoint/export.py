@@ -55,7 +55,7 @@ def plan(store: Store, name: str, *, query: str | None = None) -> ExportPlan:
     if savepoint.operators and not mine:
         reasons = "; ".join(str(one.native_only) for one in savepoint.operators)
         raise NativeOnlyError(
-            f"savepoint {savepoint.id} cannot have canonical rows: {reasons}",
+            f"savepoint {savepoint.id} cannot be exported to the canonical form: {reasons}",
             hint="restore its native form, which is complete: savepoints restore "
             f"{savepoint.id} --to URI",
             savepoint=savepoint.id,

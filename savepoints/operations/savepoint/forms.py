@@ -72,8 +72,8 @@ def require_readable(savepoint: Savepoint) -> None:
     """Check that the rows of a savepoint without a canonical form can be read from its files."""
     if problem := _no_raw_rows(savepoint.cut.provider):
         raise NativeOnlyError(
-            f"savepoint {savepoint.id} has only native files, whose rows cannot be read here: "
-            f"{problem}",
+            f"savepoint {savepoint.id} has only the native form, and its state rows cannot be read "
+            f"here: {problem}",
             hint=f"where Spark 4.2 is installed, run: savepoints export {savepoint.id}",
             savepoint=savepoint.id,
         )

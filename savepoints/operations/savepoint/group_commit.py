@@ -47,7 +47,7 @@ def require_possible(group: str, offsets: tuple[str | None, ...], settings: Kafk
     if not lowest_offsets(offsets):
         raise UsageError(
             "the query does not read from Kafka, so there are no offsets to commit for the "
-            f"group {group}",
+            f"consumer group {group}",
             hint="omit --commit-group",
             group=group,
         )

@@ -26,7 +26,7 @@ def read(checkpoint: Location, batch_id: int | None) -> CutFiles:
         except FileNotFoundError as gone:
             missing = gone
     raise NoCommittedBatchError(
-        f"a file of the batch is missing from {checkpoint}: {missing}",
+        f"a file of the batch being read is missing from {checkpoint}: {missing}",
         hint=f"if the query removes old files too quickly, raise {_RETAINED}; otherwise the "
         "checkpoint is damaged, so recover it: savepoints run QUERY --recover",
         checkpoint=str(checkpoint),
@@ -57,6 +57,7 @@ def copy(
     raise NoCommittedBatchError(
         f"the query removed old files from {checkpoint} before they could be copied, "
         f"{ATTEMPTS} times in a row",
-        hint=f"raise {_RETAINED} in the settings of the query, so that Spark keeps files longer",
+        hint=f"raise {_RETAINED} in the query's Spark configuration, so that Spark keeps files "
+        "longer",
         checkpoint=str(checkpoint),
     )

@@ -49,8 +49,8 @@ def refuse_changed(store: Store, query: str, verb: str, basis: Basis) -> None:
     """Refuse to carry out a plan that was made from something else; the caller holds the lease."""
     if changes := list(_changes(basis, read(store, query))):
         raise StalePlanError(
-            f"{query} has changed since this {verb} was planned: {'; '.join(changes)}. Nothing "
-            f"was changed by the {verb}",
+            f"{query} has changed since this {verb} operation was planned: {'; '.join(changes)}. "
+            "The operation has changed nothing",
             hint=f"see what happened (savepoints events --query {query}), then run savepoints "
             f"{verb} again",
             query=query,

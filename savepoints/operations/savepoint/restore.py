@@ -318,7 +318,7 @@ def fill(
         raise TargetExistsError(
             f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
             "since",
-            hint="name a new directory with --to; nothing is overwritten",
+            hint="name a new directory with --to; nothing was overwritten",
             target=plan.target,
         )
     return restored(plan, begun=begun, already=not fresh)

@@ -27,7 +27,7 @@ def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFi
     if wrong:
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {count_text(len(wrong), 'file')} "
-            f"missing or truncated, for example {wrong[0]}",
+            f"missing or truncated (first: {wrong[0]})",
             hint="choose another savepoint (savepoints list), or list all damaged files: "
             f"savepoints verify {savepoint.id}",
             savepoint=savepoint.id,
@@ -61,10 +61,10 @@ def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
 
 def unreplayable_text(query: str, sources: Sequence[int]) -> str:
     """Say of sources of a query that they cannot be read again."""
-    which = ", ".join(map(str, sources))
+    which = f"source{'' if len(sources) == 1 else 's'} {', '.join(map(str, sources))}"
     return (
-        f"{query} cannot read the records of source {which} again, because the source counts "
-        "its records but does not keep them (like Spark's socket source)"
+        f"{query} cannot read the records of {which} again: like Spark's socket source, this kind "
+        "of source counts its records but does not keep them"
     )
 
 
@@ -118,7 +118,7 @@ def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile])
     if wrong:
         raise VerificationError(
             f"savepoint {savepoint_id} is damaged: {count_text(len(wrong), 'file')} failed the "
-            f"SHA-256 check against the manifest, the first of them {wrong[0]}",
+            f"SHA-256 check against the manifest (first: {wrong[0]})",
             hint="choose another savepoint (savepoints list), or list all damaged files: "
             f"savepoints verify {savepoint_id}",
             savepoint=savepoint_id,
@@ -134,8 +134,8 @@ def check_copies(target: Location, files: Sequence[StoredFile]) -> None:
     ]
     if wrong:
         raise NotAlignedError(
-            f"{target} differs from the savepoint in {count_text(len(wrong), 'file')}, "
-            f"for example {wrong[0]}",
+            f"{target} differs from the savepoint in {count_text(len(wrong), 'file')} "
+            f"(first: {wrong[0]})",
             hint="run the command again; do not start the query from this directory",
             files=wrong,
         )

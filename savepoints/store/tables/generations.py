@@ -140,8 +140,8 @@ class Generations:
         known = next(one for one in self.all(query) if one.generation == number)
         if known.checkpoint != begun.checkpoint:
             raise StalePlanError(
-                f"generation {number} of {query}, begun by {known.begun_by}, already has the "
-                f"checkpoint {known.checkpoint}, not {checkpoint}",
+                f"generation {number} of {query} ({known.begun_by}) already has the checkpoint "
+                f"{known.checkpoint}, not {checkpoint}",
                 hint="undo the operation that began it: savepoints operations list --query "
                 f"{query}, then savepoints operations undo ID",
                 query=query,

@@ -114,7 +114,7 @@ def test_a_bad_expression_is_explained_on_one_line(
     ("options", "problem"),
     [
         (["--query", "transform_with_state"], "several kinds of state"),
-        (["--query", "hdfs", "--operator", "1"], "no such state"),
+        (["--query", "hdfs", "--operator", "1"], "no state that matches"),
         (["--query", "hdfs", "--key", "k"], "is not in the form FIELD=VALUE"),
         (["--query", "hdfs", "--limit", "0"], "--limit"),
         (["--query", "hdfs", "--jsonl", "-o", "json"], "omit --jsonl, or omit --to and -o json"),

@@ -46,7 +46,7 @@ def test_a_rollback_is_undone_once(call: Call, rolled_back: Store) -> None:
 
     again = call("undo", "totals", "--to", f"{to}4", "--yes", *at)
     assert again.code == 2
-    assert "was undone by op-" in again.err
+    assert "has already been undone, by op-" in again.err
 
 
 def test_what_was_interrupted_is_taken_back(

@@ -221,6 +221,6 @@ def test_other_outputs_cannot_be_handed_over(forked: Origin) -> None:
 
     with pytest.raises(
         UsageError,
-        match="but order_totals writes the outputs audit, totals",
+        match="but order_totals writes audit, totals",
     ):
         promote_plan.plan(shop.store.with_settings(settings), "variant")

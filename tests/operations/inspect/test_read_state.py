@@ -93,15 +93,20 @@ def test_what_can_be_read_is_known_without_spark(samples: Store) -> None:
     ("sample", "wanted", "problem", "hint"),
     [
         ("limit", {}, "several kinds", "--operator 0; --operator 1"),
-        ("limit", {"operator": 2}, "no such state", "--operator 0; --operator 1"),
+        ("limit", {"operator": 2}, "no state that matches", "--operator 0; --operator 1"),
         (
             "join",
             {},
             "several kinds",
             "--operator 0 --variable left; --operator 0 --variable right",
         ),
-        ("join", {"variable": "middle"}, "no such state", "--variable left"),
-        ("join", {"state_store": "x"}, "no such state", "--state-store left-keyToNumValues"),
+        ("join", {"variable": "middle"}, "no state that matches", "--variable left"),
+        (
+            "join",
+            {"state_store": "x"},
+            "no state that matches",
+            "--state-store left-keyToNumValues",
+        ),
         (
             "transform_with_state",
             {"operator": 0},
@@ -112,7 +117,7 @@ def test_what_can_be_read_is_known_without_spark(samples: Store) -> None:
             "two_sources",
             {},
             "has no state",
-            "show these: savepoints show",
+            "show the offsets and outputs: savepoints show",
         ),
     ],
 )

@@ -340,7 +340,7 @@ def test_a_store_within_the_other_is_refused(
     directory = Path(str(on_local)) / where
     directory.mkdir(exist_ok=True)
 
-    with pytest.raises(UsageError, match="is inside the other"):
+    with pytest.raises(UsageError, match="or one is inside the other"):
         copy.plan(local_store, "latest", str(directory))
 
 

@@ -121,9 +121,9 @@ def remove_halfway(store: Store, one: Savepoint) -> None:
 NOT_WHOLE: dict[str, tuple[Callable[[Store, Savepoint], None], str]] = {
     "no manifest": (lose_manifest, "has no manifest"),
     "damaged manifest": (damage_manifest, "has a manifest that cannot be read"),
-    "own file missing": (lose_own_file, "is missing 1 of its files, for example savepoints/"),
-    "own file cut": (cut_own_file, "is missing 1 of its files, for example savepoints/"),
-    "shared file missing": (lose_shared_file, "is missing 1 of its files, for example files/"),
+    "own file missing": (lose_own_file, "is missing 1 of its files (first: savepoints/"),
+    "own file cut": (cut_own_file, "is missing 1 of its files (first: savepoints/"),
+    "shared file missing": (lose_shared_file, "is missing 1 of its files (first: files/"),
     "removal interrupted": (remove_halfway, "its removal was interrupted"),
 }
 

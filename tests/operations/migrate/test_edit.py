@@ -291,8 +291,8 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
                 UsageError,
                 "5 of 5 rows would be removed, more than the limit of 3",
             ),
-            (StateEdit("k = 1", ("k = 2",)), UsageError, "belongs to the key"),
-            (StateEdit("k = 1", ("key.k = 2",)), UsageError, "belongs to the key"),
+            (StateEdit("k = 1", ("k = 2",)), UsageError, "identifies the row, so"),
+            (StateEdit("k = 1", ("key.k = 2",)), UsageError, "identifies the row, so"),
             (StateEdit("k = 1", ("total = 2",)), UsageError, "no column 'total'"),
             (StateEdit("k = 1", ("sum",)), UsageError, "is not in the form FIELD=SQL"),
             (
@@ -316,7 +316,7 @@ def other_keys(batch: pa.RecordBatch) -> pa.RecordBatch:
             ),
             (StateEdit("k = 1", ("sum = 9 * rand()",)), UsageError, "is not deterministic"),
             (StateEdit("k = 1", ("sum = sum / 0",)), IncompatibleError, "DIVIDE_BY_ZERO"),
-            (StateEdit("k = 1", function=fewer), IncompatibleError, "returned 0 rows for 1"),
+            (StateEdit("k = 1", function=fewer), IncompatibleError, "returned 0 rows instead of 1"),
             (StateEdit("k < 2", function=other_keys), IncompatibleError, "changed key"),
         ],
         "refused edits",
@@ -433,7 +433,7 @@ def test_sessions_keep_what_belongs_to_their_key(samples: Store, spark: SparkSes
     origin = exported(samples, "session")
     before = rows_of(samples, origin)
     for assignment in ("session_window = null", "value.k = 9"):
-        with pytest.raises(UsageError, match="belongs to the key"):
+        with pytest.raises(UsageError, match="identifies the row, so"):
             edit.plan(samples, origin.id, StateEdit("true", (assignment,)), reason="x")
 
     made = (

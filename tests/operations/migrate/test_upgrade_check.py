@@ -86,7 +86,7 @@ def test_rows_in_an_operator_that_begins_empty_are_found() -> None:
         "sp-1", "m:app", "needs_migration", (OperatorVerdict(0, None, "new", "compatible", ()),)
     )
 
-    with pytest.raises(NotAlignedError, match=r"has 1 rows of state .* but it should have 0"):
+    with pytest.raises(NotAlignedError, match=r"has 1 row of state .* but should have 0"):
         require_counts(report, {0: 1}, {})
 
 

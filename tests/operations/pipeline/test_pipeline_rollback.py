@@ -325,7 +325,7 @@ def test_trap_files_that_a_reader_still_has_to_read_are_gone(line: Line) -> None
     )
 
     with pytest.raises(
-        NotAlignedError, match=r"silver has to read .* has lost .* files? of that version"
+        NotAlignedError, match=r"silver has to read .* is missing .* files? of that version"
     ):
         plan(line, "bronze", "before", every=True)
 

@@ -245,7 +245,7 @@ def test_a_group_is_not_taken_without_kafka(local_store: Store, on_local: Locati
     group = line.configured_store.query("gold").create_group(name="before")
 
     assert group.plan.members == ("gold", "silver")
-    with pytest.raises(NotAlignedError, match="end offsets could not be read"):
+    with pytest.raises(NotAlignedError, match="end offsets of the topic could not be read"):
         group.execute()
 
 
@@ -309,8 +309,10 @@ def test_trap_a_reader_from_before_a_generation_would_read_what_was_rolled_back(
     [
         pytest.param(None, "no longer exists", id="gone"),
         pytest.param(TopicEnds("other", (14, 7)), "deleted and recreated", id="recreated"),
-        pytest.param(TopicEnds("id", (14, 6)), "ends before the savepoint", id="shorter"),
-        pytest.param(TopicEnds(None, (14,)), "ends before the savepoint", id="fewer_partitions"),
+        pytest.param(TopicEnds("id", (14, 6)), "no longer reaches the offsets", id="shorter"),
+        pytest.param(
+            TopicEnds(None, (14,)), "no longer reaches the offsets", id="fewer_partitions"
+        ),
     ],
 )
 def test_a_topic_that_is_another_now_is_refused(there: TopicEnds | None, problem: str) -> None:

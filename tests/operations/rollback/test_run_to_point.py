@@ -61,5 +61,5 @@ def test_what_fits_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     settings = Settings(queries={"orders": bound})
 
     run_to_point.application_of("orders", settings, "advance_right:app", rewind_outputs=True)
-    with pytest.raises(UsageError, match="its outputs, which must be rewound"):
+    with pytest.raises(UsageError, match="the query's outputs, which must be rewound"):
         run_to_point.application_of("orders", settings, "advance_right:app", rewind_outputs=False)

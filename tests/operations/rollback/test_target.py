@@ -159,7 +159,7 @@ def test_undo_goes_back_once_and_says_how_to_go_forth_again(
     undo = find(local_store, BeforeLast())
     assert undo.batch_id == 3
     back(local_store, live, BeforeLast(), 3)
-    with pytest.raises(UsageError, match="was undone by op-") as refused:
+    with pytest.raises(UsageError, match="has already been undone, by op-") as refused:
         find(local_store, BeforeLast())
     assert "savepoints rollback sp-" in refused.value.hint
 

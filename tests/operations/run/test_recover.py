@@ -123,7 +123,7 @@ def test_a_checkpoint_that_is_whole_is_left_alone(query: Query) -> None:
 @pytest.mark.parametrize(
     ("path", "data", "problem"),
     [
-        ("metadata", None, "the file 'metadata' is missing, although savepoint sp-"),
+        ("metadata", None, "but the file 'metadata' is missing"),
         ("metadata", b"{", "JSONDecodeError"),
         ("offsets/3", None, "offsets/3 is missing"),
         ("offsets/2", None, "offsets/2 is missing"),

@@ -46,7 +46,7 @@ def test_trap_rows_in_a_partition_that_spark_does_not_look_in_are_not_rewritten(
     taken = take(local_store, on_local / "checkpoint")
     target = on_local / "target"
 
-    with pytest.raises(PlacementError, match="operator 0 are not in the state partition"):
+    with pytest.raises(PlacementError, match="operator 0 found in a state partition other"):
         REWRITES[verb](local_store, taken, str(target))
 
     assert [one.id for one in local_store.catalog.all()] == [taken.id]

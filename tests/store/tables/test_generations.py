@@ -40,7 +40,7 @@ def test_beginning_again_changes_nothing(local_store: Store) -> None:
 
     assert generations.begin("orders", 1, at(local_store, "1"), by="rollback") == first
     with pytest.raises(
-        StalePlanError, match=r"begun by run, already has the checkpoint .*checkpoints/1, not"
+        StalePlanError, match=r"\(run\) already has the checkpoint .*checkpoints/1, not"
     ):
         generations.begin("orders", 1, at(local_store, "other"), by="rollback")
     assert generations.all() == [first]
