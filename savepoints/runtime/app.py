@@ -155,11 +155,12 @@ class Output:
         if self.mode not in get_args(Mode):
             raise UsageError(
                 f"{self.mode!r} is not an output mode",
-                hint=f"use {', '.join(get_args(Mode))} (upsert is what Spark calls update)",
+                hint=f"use one of: {', '.join(get_args(Mode))} (upsert is what Spark calls update)",
             )
         if (self.mode == "upsert") != bool(self.key):
+            wrong = "needs a key" if self.mode == "upsert" else f"cannot have key={self.key!r}"
             raise UsageError(
-                f"an output in mode {self.mode} cannot have key={self.key!r}",
+                f"an output in mode {self.mode} {wrong}",
                 hint="pass key=(…,) with the key columns in mode upsert, and no key in other modes",
             )
         if self.mode == "upsert" and self.where is not None:
@@ -171,8 +172,8 @@ class Output:
             )
         if lacking := [name for name in self.key if self.columns and name not in self.columns]:
             raise UsageError(
-                f"the output has the columns {', '.join(self.columns)}, but not "
-                f"{lacking[0]!r}, which is in its key",
+                f"the key column {lacking[0]!r} is not among the columns of the output: "
+                f"{', '.join(self.columns)}",
                 hint=f"add {lacking[0]} to columns=(…,)",
             )
 

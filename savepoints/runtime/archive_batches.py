@@ -208,8 +208,8 @@ class ArchivedInputs:
             known.require({topic: one.offsets.get(topic, {})})
         except NotAlignedError as error:
             raise NotAlignedError(
-                f"the arrival order of the events of merge {one.id} cannot be determined without "
-                f"the archive: {error.message}",
+                f"cannot determine the order in which the events of merge {one.id} arrived: "
+                f"{error.message}",
                 hint=error.hint,
                 merge=one.id,
             ) from None

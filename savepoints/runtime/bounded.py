@@ -249,10 +249,12 @@ class _BoundedRun:
         before, batch = self._reached(), self.position.next_batch
         self.runner.run_planned()
         self.position = checkpoint_position.read(self.runner.checkpoint)
-        if self.position.committed != batch:
+        committed = self.position.committed
+        if committed != batch:
             raise NotAlignedError(
                 f"Spark stopped without an error but did not commit batch {batch} of "
-                f"{self.runner.query}; the newest committed batch is {self.position.committed}",
+                f"{self.runner.query} (newest committed: "
+                f"{'none' if committed is None else committed})",
                 hint="run the command again",
                 query=self.runner.query,
                 batch_id=batch,

@@ -186,7 +186,7 @@ class TableEnd:
             if position.is_beyond(end):
                 raise UsageError(
                     f"the query has already read {table.uri} beyond version {end.version - 1}: "
-                    f"the next version is {position.version}",
+                    f"it would read version {position.version} next",
                     hint=f"choose version {position.version - 1} or later, or roll back first",
                     uri=table.uri,
                     wanted=end.version - 1,
@@ -222,8 +222,8 @@ def _run(runner: Runner, batch: int) -> None:
     committed = checkpoint_position.read(runner.checkpoint).committed
     if committed != batch:
         raise NotAlignedError(
-            f"Spark stopped without an error but did not commit batch {batch} of {runner.query}; "
-            f"the newest committed batch is {committed}",
+            f"Spark stopped without an error but did not commit batch {batch} of {runner.query} "
+            f"(newest committed: {'none' if committed is None else committed})",
             hint="run the command again",
             query=runner.query,
             batch_id=batch,

@@ -80,7 +80,7 @@ def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"the offsets in {path} cannot be read: {error}",
-            hint="correct the path, or the JSON in the file",
+            hint="correct the path, the permissions or the encoding of the file",
         ) from None
     return _complete(parse_offsets(text), str(path), ranges)
 
@@ -94,7 +94,7 @@ def _complete(found: KafkaOffsets, where: str, ranges: Ranges) -> KafkaOffsets:
     ]
     if missing:
         raise UsageError(
-            f"{where} names no offset for {', '.join(missing)}",
+            f"{where} has no offset for {', '.join(missing)}",
             hint="add an offset for every partition; to read nothing from a partition, repeat "
             "the query's current offset",
         )
@@ -113,7 +113,7 @@ def _of_positions(positions: Sequence[str | None], name: str, ranges: Ranges) ->
         raise UsageError(
             f"savepoint {name} has offsets for {', '.join(sorted(found)) or 'no topic'}, but the "
             f"query reads {', '.join(sorted(ranges))}",
-            hint="choose a savepoint of this query: savepoints list",
+            hint="choose a savepoint with the topics that the query reads: savepoints list",
             savepoint=name,
         )
     return found

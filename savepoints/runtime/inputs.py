@@ -62,8 +62,8 @@ class Inputs:
         found = self.bound.archives.get(name)
         if found is None:
             raise UsageError(
-                f"the input {name} of {self.app.name} has no archive, which is needed to keep "
-                "merged events for later replays",
+                f"the input {name} of {self.app.name} has no archive, but needs one to keep merged "
+                "events for later replays",
                 hint=f"set one in [queries.{self.app.name}.archives] in the settings: {name} = "
                 '"s3://bucket/path"; the archive may be empty as long as Kafka still has all '
                 "events",

@@ -239,6 +239,6 @@ def _require_event_time(plan: JavaObject, event_times: Collection[int]) -> None:
 
 def _refused(why: str) -> IncompatibleError:
     return IncompatibleError(
-        f"it cannot be determined which rows were dropped as late: {why}",
+        f"cannot determine which rows were dropped as late: {why}",
         hint="compare with a fork that waits longer for late rows: savepoints fork SAVEPOINT NAME",
     )

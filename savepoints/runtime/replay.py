@@ -161,7 +161,8 @@ class Replay:
         from savepoints.state.storage import write
 
         for one in bases:
-            _require_same(self.live.layout, one.layout, "the program of a base savepoint")
+            program = "the program of a savepoint that the replay starts from"
+            _require_same(self.live.layout, one.layout, program)
         fields = splice.named_fields(self.keys(bases[0].saved))
         checkpoint = self._query.checkpoint
         files = {}
@@ -211,7 +212,8 @@ class Replay:
 
         checkpoint = self._query.checkpoint
         files = read_cut(checkpoint, self._batches_run - 1 + self._first)
-        _require_same(self.live.layout, Live(checkpoint, files).layout, self.app.name)
+        program = f"the program {self.app.name}"
+        _require_same(self.live.layout, Live(checkpoint, files).layout, program)
         return CheckpointRows.of(self.spark, checkpoint, files)
 
     def outputs(self) -> DataFrame:
@@ -302,7 +304,7 @@ def _require_same(live: Layout, other: Layout, program: str) -> None:
     if live.keys() != other.keys():
         raise IncompatibleError(
             f"the live query has the state stores {_named(live)}, but {program} has "
-            f"{_named(other)}",
+            f"{_named(other) or 'none'}",
             hint=hint,
         )
     for (operator_id, store), schemas in live.items():

@@ -82,8 +82,8 @@ def _of_positions(
     found = {one.table_id: one for one in map(table_position.parse, positions) if one}
     if found.keys() != {one.table_id for one in tables}:
         raise UsageError(
-            f"the savepoint {name} was taken when the query read a different set of tables; it "
-            f"now reads {_listed(tables)}",
+            f"the savepoint {name} was taken when the query read a different set of tables; the "
+            f"query now reads {_listed(tables)}",
             hint="choose another savepoint of this query: savepoints list",
             savepoint=name,
         )

@@ -70,7 +70,7 @@ class TableVersions:
                 uri=self.uri,
             )
         raise UsageError(
-            f"{first}, so the table did not exist yet before {rfc3339(moment)}",
+            f"{first}, so the table did not exist before {rfc3339(moment)}",
             hint=f"choose a time after {rfc3339(self.first)}",
         )
 

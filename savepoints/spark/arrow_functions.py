@@ -24,7 +24,7 @@ def arrow_function(function: Callable[..., Any], returns: DataType | str) -> Cal
     version = SparkVersion.of(__version__)
     if not version.has_arrow_functions:
         raise IncompatibleError(
-            f"Spark {version} cannot change the values of state, because it has no Arrow functions",
+            f"Spark {version} cannot change state values, because it has no Arrow UDFs",
             hint="run the command where Spark 4.1 or 4.2 is installed",
             spark_version=__version__,
         )

@@ -58,7 +58,7 @@ def session(settings: Settings, name: str) -> SparkSession:
     except ImportError:
         raise MissingExtraError(
             "PySpark and Delta, which this command needs, are not installed",
-            hint="pip install 'savepoints[spark]', or use --format native, which needs no JVM",
+            hint="pip install 'savepoints[spark]', or pass --format native if the command has it",
         ) from None
     if SparkContext._active_spark_context is not None:
         # A running one, maybe in another thread: options would change it for everybody.
@@ -81,7 +81,7 @@ def session(settings: Settings, name: str) -> SparkSession:
         raise EnvironmentUnfitError(
             f"Spark did not start: {error}",
             hint="check that Java 17 is installed (for example: apt-get install "
-            "openjdk-17-jre-headless) and that JAVA_HOME names it, then run the command again",
+            "openjdk-17-jre-headless) and that JAVA_HOME points to it, then run the command again",
         ) from None
 
 

@@ -153,7 +153,7 @@ def test_a_savepoint_is_an_end_of_another_run(reader: Reader) -> None:
     assert first.generation == 1
 
     reader.run("totals", "version:5")
-    with pytest.raises(UsageError, match="beyond version 4: the next version is 6"):
+    with pytest.raises(UsageError, match="beyond version 4: it would read version 6 next"):
         plan.run(until=saved.id)
     plan.rollback(saved.id).execute()
     reader.run("totals", saved.id)
@@ -166,7 +166,7 @@ def test_ends_that_cannot_be_reached_are_refused_before_spark_runs(reader: Reade
         "version:2": "beyond version 2",
         "version:7": "has no version 7 yet; the newest is 6",
         "2999-01-01T00:00:00Z": "is in the future",
-        "2001-01-01T00:00:00Z": "did not exist yet before 2001-01-01",
+        "2001-01-01T00:00:00Z": "did not exist before 2001-01-01",
         "ends.json": "an offsets file works only for Kafka topics",
     }.items():
         with pytest.raises(UsageError, match=said):

@@ -140,9 +140,9 @@ def test_trap_a_topic_that_was_recreated(
     lake.broker.remove(lake.topics["silver"])
     lake.broker.make(name=lake.topics["silver"])
 
-    with pytest.raises(SourceDataGoneError, match="was deleted and recreated"):
+    with pytest.raises(SourceDataGoneError, match="has been deleted and recreated"):
         rolled_back(lake, "silver", "latest")
-    with pytest.raises(NotAlignedError, match="was deleted and recreated"):
+    with pytest.raises(NotAlignedError, match="has been deleted and recreated"):
         rolled_back(lake, "silver", "latest", check_source=False)
 
 

@@ -83,7 +83,7 @@ def test_trap_rows_from_before_a_type_was_widened_are_not_taken(
 
     with pytest.raises(
         IncompatibleError,
-        match=r"the column n of .* no longer has the type that it had in version 2",
+        match=r"the column n of .* was dropped or has changed type since version 2",
     ):
         correction(table, base=1)
 

@@ -60,7 +60,7 @@ def test_trap_a_topic_made_anew_has_other_records_at_the_same_offsets(
     broker.put(topic, 0, HOUR)
 
     if is_compared:
-        with pytest.raises(SourceDataGoneError, match=f"{topic} was deleted and recreated"):
+        with pytest.raises(SourceDataGoneError, match=f"{topic} has been deleted and recreated"):
             run()
     else:
         assert run().caught_up

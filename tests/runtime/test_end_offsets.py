@@ -43,7 +43,7 @@ def test_a_file_of_offsets_is_in_spark_s_form(local_store: Store, tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"orders": {"0": 20}}', r"names no offset for orders partition 1 \(Kafka has 0 to 30\)"),
+        ('{"orders": {"0": 20}}', r"has no offset for orders partition 1 \(Kafka has 0 to 30\)"),
         ('{"orders": {"0": 20, "1": 30}, "x": {"0": 1}}', "names x, which the query does not read"),
         ('{"orders": {"0": -1, "1": 30}}', "latest"),
         ("offsets", "not valid JSON"),

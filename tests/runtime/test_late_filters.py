@@ -154,7 +154,7 @@ def _union(inputs: Sequence[DataFrame]) -> DataFrame:
 def test_what_cannot_be_told_is_refused(
     spark: SparkSession, tmp_path: Path, build: Build, why: str
 ) -> None:
-    with pytest.raises(IncompatibleError, match="cannot be determined which rows") as refused:
+    with pytest.raises(IncompatibleError, match="cannot determine which rows") as refused:
         found(spark, tmp_path, build)
     assert why in refused.value.message
 

@@ -76,7 +76,7 @@ def test_where_the_query_is_there_nothing_is_to_be_done() -> None:
 
     assert end(4, known).is_reached(position(4))
     assert not end(5, known).is_reached(position(4))
-    with pytest.raises(UsageError, match="beyond version 3: the next version is 5"):
+    with pytest.raises(UsageError, match="beyond version 3: it would read version 5 next"):
         end(3, known).is_reached(position(4))
 
 

@@ -43,7 +43,7 @@ def test_a_time_is_after_every_commit_before_it(uri: str) -> None:
 
     found = {at: known.before(BEGIN + at * MINUTE) for at in (1, 10, 11, 40, 500)}
     assert found == {1: 0, 10: 0, 11: 1, 40: 3, 500: 5}
-    with pytest.raises(UsageError, match="did not exist yet before 2026-11-20T00:00:00"):
+    with pytest.raises(UsageError, match="did not exist before 2026-11-20T00:00:00"):
         known.before(BEGIN)
 
 

@@ -314,12 +314,12 @@ def require_base(base: OutputVersion, uri: str) -> None:
     except NotAlignedError as error:
         raise _gone(base, error.message) from None
     if lost:
-        raise _gone(base, f"it lacks {count_text(len(lost), 'file')}, for example {lost[0]}")
+        raise _gone(base, f"it lacks {count_text(len(lost), 'file')} (first: {lost[0]})")
     known = {field.name: str(field.type) for field in then.schema().fields}
     now = {field.name: str(field.type) for field in table.schema().fields}
     if changed := [name for name, kind in known.items() if now.get(name) != kind]:
         raise IncompatibleError(
-            f"the column {changed[0]} of {uri} no longer has the type that it had in version "
+            f"the column {changed[0]} of {uri} was dropped or has changed type since version "
             f"{base.version}, so rows of that version cannot be restored",
             hint=REBUILD_OUTPUT,
             uri=uri,

@@ -102,7 +102,7 @@ def as_stored(rows: DataFrame, table: DataFrame, uri: str) -> DataFrame:
         raise IncompatibleError(
             f"{uri} has columns that the program does not write: {', '.join(more)}; their values "
             "in corrected rows would be unknown",
-            hint="drop these columns from the table, or let the program write them",
+            hint="drop these columns from the table, or change the program to write them",
             uri=uri,
             columns=more,
         )

@@ -75,8 +75,8 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
         what = str(location) if version is None else f"version {version} of {location}"
         raise NotAlignedError(
             f"{what} cannot be read: {plain(str(error))[:500]}",
-            hint="check whether Delta's retention has removed it "
-            "(delta.logRetentionDuration), and whether you have permission to read the table",
+            hint="check whether Delta's retention (delta.logRetentionDuration) has removed "
+            "commits that are needed, and whether you have permission to read the table",
             uri=str(location),
             version=version,
         ) from None

@@ -127,8 +127,8 @@ def plan(
     table = batch_version.open_table(output.uri)
     if batch_version.table_id(table) != output.table_id:
         raise NotAlignedError(
-            f"{output.uri} was deleted and recreated since the savepoint: the table has the id "
-            f"{batch_version.table_id(table)}, not {output.table_id}",
+            f"{output.uri} has been deleted and recreated since the savepoint was taken: the table "
+            f"now has the id {batch_version.table_id(table)}, not {output.table_id}",
             hint="choose a savepoint that was taken afterwards: savepoints list",
             uri=output.uri,
         )
@@ -176,8 +176,8 @@ def undo(one: Isolation, operation_id: str) -> None:
     ]  # fmt: skip
     if later:
         raise NotAlignedError(
-            f"{one.uri} was not deleted: {operation_id} created it, but it has been written to "
-            f"since: {later[0]}",
+            f"{one.uri} was not deleted: {operation_id} created it, but something other than the "
+            f"fork has committed to it since (for example {later[0]})",
             hint="find out who writes to the table; if nobody needs it, delete it by hand",
             uri=one.uri,
         )
@@ -191,9 +191,7 @@ def refuse_taken(uri: str) -> None:
     target = Location.of(uri)
     found = target.list()
     if found:
-        raise _taken(
-            uri, f"already has {count_text(len(found), 'file')}, for example {found[0].path}"
-        )
+        raise _taken(uri, f"already has {count_text(len(found), 'file')} (first: {found[0].path})")
     parts = target.uri.path.split("/")
     for number in range(1, len(parts)):
         above = Location(Uri(target.uri.scheme, target.uri.bucket, "/".join(parts[:number])))
@@ -225,7 +223,7 @@ def _claim(target: Location, operation_id: str) -> None:
     elif _owner(target) != operation_id:
         raise _taken(
             str(target),
-            f"already has {count_text(len(found), 'file')}, for example {found[0].path}",
+            f"already has {count_text(len(found), 'file')} (first: {found[0].path})",
         )
 
 

@@ -60,8 +60,8 @@ def plan(
     table = batch_version.open_table(output.uri)
     if batch_version.table_id(table) != output.table_id:
         raise NotAlignedError(
-            f"{output.uri} was deleted and recreated since the savepoint: the table has the id "
-            f"{batch_version.table_id(table)}, not {output.table_id}",
+            f"{output.uri} has been deleted and recreated since the savepoint was taken: the table "
+            f"now has the id {batch_version.table_id(table)}, not {output.table_id}",
             hint=f"{LEAVE_OUTPUTS}, then rebuild the table",
             uri=output.uri,
         )

@@ -53,8 +53,8 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
         raise IncompatibleError(
             f"the columns of {uri} changed between versions {one} and {other}, so only the "
             "whole table can be rewound, not just the rows that match own_rows",
-            hint="to rewind the whole table, with the rows that others wrote, remove this output "
-            f"from [queries.NAME.own_rows]; or {LEAVE_OUTPUTS}",
+            hint="to rewind the whole table, including the rows that others wrote, remove this "
+            f"output from [queries.NAME.own_rows]; or {LEAVE_OUTPUTS}",
             uri=uri,
         )
     columns = ", ".join(f'"{field.name}"' for field in left.schema().fields)
@@ -108,7 +108,8 @@ def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
         return any(batch.num_rows > 0 for batch in query.execute(sql))
     except (DeltaError, OSError, ValueError) as error:
         raise IncompatibleError(
-            f"own_rows does not work for {uri}: {where}: {plain(str(error))[:300]}",
+            f"the own_rows condition {where} cannot be evaluated on {uri}: "
+            f"{plain(str(error))[:300]}",
             hint="in [queries.NAME.own_rows], give the output an SQL condition on the table's "
             "columns, for example: totals = \"source = 'shop'\"",
             uri=uri,

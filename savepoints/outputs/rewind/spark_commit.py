@@ -46,7 +46,7 @@ def require_possible(
     if changed := version_difference.beyond_files(now, then):
         raise IncompatibleError(
             f"{uri} cannot be rewound to version {version}: only Spark can write a table "
-            f"with these features ({', '.join(features)}), and a rewind by Spark takes back only "
+            f"with these features ({', '.join(features)}), and a rewind by Spark restores only "
             f"rows, but something else has changed since that version: {', '.join(changed)}",
             hint="choose a savepoint taken after those changes, or leave the outputs as they "
             "are: savepoints rollback SAVEPOINT --outputs none",

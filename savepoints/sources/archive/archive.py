@@ -274,6 +274,6 @@ def _refuse_doubles(places: Iterable[tuple[str, int]], doubled: int) -> None:
         raise IncompatibleError(
             "decode returned several events for one record, with the same topic, partition and "
             f"offset: {count_text(doubled, 'event')} too many in {listed}",
-            hint="let decode return at most one event per record; the event may contain an array, "
-            "which build can explode",
+            hint="change decode to return at most one event per record; the event may contain an "
+            "array, which build can explode",
         )

@@ -126,7 +126,7 @@ class ArchiveProgress:
             known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
             if known - {topic_ids[topic]}:
                 raise SourceDataGoneError(
-                    f"topic {topic} was deleted and recreated since it was archived at "
+                    f"topic {topic} has been deleted and recreated since it was archived at "
                     f"{self.uri}, so its offsets now refer to other records",
                     hint="archive the new topic at another URI",
                     uri=self.uri,
@@ -250,9 +250,10 @@ def of_batch(
     if strangers := found.keys() - {
         (topic, part) for topic, parts in end.items() for part in parts
     }:
+        which = ", ".join(f"{topic} partition {part}" for topic, part in sorted(strangers))
         raise NotAlignedError(
-            f"decode returned records from partitions that the batch, which ends at "
-            f"{kafka_position(end)}, does not contain: {sorted(strangers)}",
+            f"decode returned records from partitions that are not in the batch, which ends at "
+            f"{kafka_position(end)}: {which}",
             hint="change decode so that it leaves Kafka's columns topic, partition and offset "
             "unchanged",
         )

@@ -252,7 +252,8 @@ def commit(
             table.update_incremental()
         except CommitFailedError as error:
             raise QueryRunningError(
-                f"another process is writing batch {version} of the archive {location}: {error}",
+                f"another process is writing to the archive {location} (transaction version "
+                f"{version}): {error}",
                 hint="let that process finish, and run only one job per archive; the archive "
                 "is intact",
                 uri=str(location),
@@ -260,7 +261,7 @@ def commit(
         except (DeltaError, OSError) as error:
             raise unavailable(location.uri, str(error)) or SavepointsError(
                 f"the archive {location} cannot be written: {plain(str(error))[:500]}",
-                hint="check the space and permissions there and run the command again",
+                hint="check the free space and the permissions there, then run the command again",
                 uri=str(location),
             ) from None
 

@@ -85,7 +85,9 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
     renewed = sorted(name for name, found in now.items() if found != known[name])
     if renewed:
         which = (
-            f"topic {renewed[0]} was" if len(renewed) == 1 else f"topics {', '.join(renewed)} were"
+            f"topic {renewed[0]} has been"
+            if len(renewed) == 1
+            else f"topics {', '.join(renewed)} have been"
         )
         raise SourceDataGoneError(
             f"{which} deleted and recreated at {settings.bootstrap_servers} since the savepoint "

@@ -83,7 +83,7 @@ def _require(columns: Sequence[str], decoding: Decoding) -> None:
     if lost := [name for name in POSITION if name not in columns]:
         raise UsageError(
             f"decode drops {', '.join(lost)}, so an event cannot be matched to its record",
-            hint="let decode keep Kafka's columns topic, partition and offset",
+            hint="change decode to keep Kafka's columns topic, partition and offset",
             columns=lost,
         )
     wanted = (decoding.entity_key, decoding.event_time, *decoding.event_id)

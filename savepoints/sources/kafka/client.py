@@ -120,8 +120,9 @@ def silent(settings: KafkaSettings, error: Exception) -> EnvironmentUnfitError:
     if not said or said.endswith(":"):  # Some errors have no text of their own.
         said = f"{said} {error.args[0].name()}".strip()
     return EnvironmentUnfitError(
-        f"Kafka at {settings.bootstrap_servers} is not responding: {said}",
-        hint=f"check the brokers, and their addresses in SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS{_OR}",
+        f"a request to Kafka at {settings.bootstrap_servers} failed: {said}",
+        hint="check the brokers, their addresses in SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS and your "
+        f"permissions{_OR}",
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from savepoints.errors import SourceDataGoneError, UsageError
 from savepoints.model import KafkaOffsets, by_partition
+from savepoints.texts import count_text
 
 # Kafka's own rule for names of topics.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -174,7 +175,7 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
         start, stop = begin.get(topic, {}).get(part), end.get(topic, {}).get(part)
         found = ranges.get(topic, {}).get(part)
         if start is not None and (found is None or not found.earliest <= start <= found.end):
-            gone.append(_misfit(topic, part, start, found, "the start"))
+            gone.append(_misfit(topic, part, start, found, "where the query would start"))
         elif found is None or stop is None or start is None or not start <= stop <= found.end:
             wrong.append(_misfit(topic, part, stop, found, _why(start, stop, found)))
     if gone:
@@ -232,8 +233,8 @@ def parse_group_csv(text: str, group: str | None = None) -> KafkaOffsets:
         width = width or len(cells)
         if len(cells) not in {3, 4} or len(cells) != width:
             raise UsageError(
-                f"{where} has {len(cells)} fields, but every line must have the same number of "
-                "fields, either 3 or 4",
+                f"{where} has {count_text(len(cells), 'field')}, but every line must have the same "
+                "number of fields, either 3 or 4",
                 hint=_CSV_HINT,
                 line=number,
             )
@@ -373,6 +374,6 @@ def _offset(value: object, where: str, hint: str) -> int:
         also = f" (Spark's {named})" if named else ""
         raise UsageError(
             f"{where}: {value}{also} does not identify a record",
-            hint=f"write the offset itself, or use --to-{named}" if named else hint,
+            hint=f"write the offset itself, or, with reset, use --to-{named}" if named else hint,
         )
     return value

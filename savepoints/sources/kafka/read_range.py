@@ -44,7 +44,8 @@ def require(settings: KafkaSettings, begin: KafkaOffsets, end: KafkaOffsets) -> 
     if gone:
         raise SourceDataGoneError(
             f"neither the archive nor Kafka has all required records: {'; '.join(gone)}",
-            hint="choose another savepoint; in the future, archive records before Kafka's "
-            "retention removes them: python -m savepoints.jobs.archive QUERY INPUT --until latest",
+            hint="choose another savepoint (if the archive job failed: archive the topic again, at "
+            "another URI); in the future, archive records before Kafka's retention removes them: "
+            "python -m savepoints.jobs.archive QUERY INPUT --until latest",
             partitions=gone,
         )

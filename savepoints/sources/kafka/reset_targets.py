@@ -127,7 +127,8 @@ def resolve(
         raise UsageError(
             "the target does not match what Kafka has, so nothing was reset: "
             f"{'; '.join(problems)}",
-            hint="give offsets within the available range for every partition that Kafka has",
+            hint="give offsets within the available range for every partition that Kafka has, and "
+            "name only topics and partitions that the query reads",
             problems=problems,
         )
     if gone and not allow_data_loss:
@@ -186,7 +187,7 @@ def _unknown(
     named = {"the file": target.offsets or {}} if target.kind == "file" else {}
     for who, offsets in {"the query's position": current, **named}.items():
         problems += [
-            f"{who} names {topic} partition {partition}, which Kafka does not have"
+            f"{who} includes {topic} partition {partition}, which Kafka does not have"
             for topic, parts in offsets.items()
             for partition in parts
             if partition not in ranges.get(topic, {})

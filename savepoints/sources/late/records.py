@@ -107,8 +107,9 @@ def _failures(source: LateInput, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # The program may raise anything.
         raise IncompatibleError(
-            f"the input {source.name} failed while the batch was being {what}: "
+            f"the batch could not be {what} for the input {source.name}: "
             f"{plain(message_of(error))[:500]}",
-            hint="correct the rows that the message names; none of the batch was merged",
+            hint="correct the rows or the application's function, depending on the message; none "
+            "of the batch was merged",
             input=source.name,
         ) from error

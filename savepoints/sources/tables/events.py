@@ -39,7 +39,7 @@ def events(rows: DataFrame, columns: Sequence[str], decoding: Decoding) -> DataF
     if _ROW not in decoded.columns:
         raise IncompatibleError(
             "decode drops columns of the table, so an event cannot be matched to its row",
-            hint="let decode add columns (withColumn) instead of selecting some",
+            hint="in decode, add columns with withColumn instead of selecting some of them",
         )
     identified = F.to_json(F.struct(*decoding.event_id), JSON_OPTIONS)
     return decoded.select(

@@ -28,8 +28,8 @@ def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -
     except AnalysisException as error:
         raise NotFoundError(
             f"the table {uri} cannot be read: {str(error).splitlines()[0]}",
-            hint="check the address of the table; if nothing has been written to it yet, first "
-            "run the query that writes it: savepoints run NAME --until latest",
+            hint="check the URI of the table; if nothing has been written to it yet, first run the "
+            "query that writes to it: savepoints run NAME --until latest",
             uri=uri,
         ) from None
     wanted = spark.createDataFrame([], schema)
@@ -40,8 +40,8 @@ def read(spark: SparkSession, uri: str, schema: str, *, changes: bool = False) -
         if has.get(name) != kind
     ]:
         raise IncompatibleError(
-            f"{uri} lacks columns that the program reads, or has them with another type: "
-            f"{', '.join(wrong)}",
+            f"columns that the program reads are missing from {uri} or have a different type "
+            f"there: {', '.join(wrong)}",
             hint="correct columns=… in the TableInput, or the program that writes the table",
             uri=uri,
         )

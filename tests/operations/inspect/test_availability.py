@@ -194,8 +194,8 @@ def test_a_broker_that_does_not_answer_makes_it_unknown_and_never_an_error(
     both = availability.check_savepoints([one, other], NOBODY)
 
     assert found.restorable == "unknown"
-    assert "Kafka at localhost:1 is not responding" in found.reason
-    assert "Kafka at localhost:1 is not responding" in both[one.id].reason
+    assert "a request to Kafka at localhost:1 failed" in found.reason
+    assert "a request to Kafka at localhost:1 failed" in both[one.id].reason
     assert both[other.id].reason.startswith("the savepoint has no Kafka offsets, and other")
     unset = availability.check_savepoint(one, KafkaSettings())
     assert (unset.restorable, "no broker is configured" in unset.reason) == ("unknown", True)

@@ -209,7 +209,7 @@ def test_trap_what_the_fork_itself_wrote_into_its_table_is_removed_by_an_undo(
     isolated_copy.execute(one, made.operation_id)
     for batch, app in ((2, one.app_id), (3, "somebody else")):
         write(one.uri, batch, app)
-    with pytest.raises(NotAlignedError, match="has been written to since"):
+    with pytest.raises(NotAlignedError, match="something other than the fork has committed"):
         isolated_copy.undo(one, made.operation_id)
     Location.of(one.uri).delete(["_delta_log/00000000000000000002.json"])
 

@@ -243,7 +243,7 @@ def test_a_table_that_was_written_to_since_is_not_undone(on_local: Location) -> 
     isolated_copy.execute(plan, OPERATION)
     tables.append(plan.uri, {"n": [7], "part": ["x"]}, None)
 
-    with pytest.raises(NotAlignedError, match="written to since"):
+    with pytest.raises(NotAlignedError, match="something other than the fork has committed"):
         isolated_copy.undo(plan, OPERATION)
 
 
@@ -287,7 +287,7 @@ def test_a_table_that_was_made_anew_is_refused(on_local: Location) -> None:
     (on_local / "totals").delete([info.path for info in (on_local / "totals").list()])
     tables.unpack("partitions", on_local / "totals")
 
-    with pytest.raises(NotAlignedError, match="was deleted and recreated since the savepoint"):
+    with pytest.raises(NotAlignedError, match="has been deleted and recreated since the savepoint"):
         isolated_copy.plan(output, str(on_local / "fork"), "copy", APP, BATCH)
 
 

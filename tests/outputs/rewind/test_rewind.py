@@ -217,7 +217,7 @@ def test_a_table_that_was_replaced_is_refused(on_local: Location) -> None:
     there.delete([info.path for info in there.list()])
     written(on_local, 6)
 
-    with pytest.raises(NotAlignedError, match="was deleted and recreated since the savepoint"):
+    with pytest.raises(NotAlignedError, match="has been deleted and recreated since the savepoint"):
         rewind.plan(first, "orders/", NEXT)
 
 
@@ -385,7 +385,7 @@ def test_the_hints_name_the_choice_of_rollback_and_that_of_reset(on_local: Locat
     """`reset` has no `--outputs none`, `rollback` no `--outputs keep`."""
     uri = written(on_local)
     another = dataclasses.replace(at_batch(uri, 1), table_id="another")
-    with pytest.raises(NotAlignedError, match="was deleted and recreated") as made_anew:
+    with pytest.raises(NotAlignedError, match="has been deleted and recreated") as made_anew:
         rewind.plan(another, "orders/", NEXT)
     with pytest.raises(NotAlignedError, match=r"^own_rows is .*, but in version") as undeclared:
         rewind.plan(at_batch(uri, 1), "orders/", NEXT, "n < 0")

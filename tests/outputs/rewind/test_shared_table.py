@@ -226,9 +226,9 @@ def test_a_predicate_that_is_none_is_refused(on_local: Location, predicate: str)
     uri = shared(on_local)
 
     for at in (0, 2):  # with commits to check, and without
-        with pytest.raises(IncompatibleError, match="own_rows does not work for"):
+        with pytest.raises(IncompatibleError, match="cannot be evaluated on"):
             planned(uri, at, predicate)
-    with pytest.raises(IncompatibleError, match="own_rows does not work for"):
+    with pytest.raises(IncompatibleError, match="cannot be evaluated on"):
         rewind.plan_empty("totals", uri, "orders/", (), NEXT, own_rows=predicate)
 
 

@@ -111,7 +111,7 @@ def test_trap_a_topic_that_was_made_anew_has_other_records_at_the_same_offsets()
     known = ArchiveProgress("x", (*rows, Arrival("u", 0, 0, 5, 5, None)))
 
     known.require_same({"t": "first", "u": "whatever"})
-    with pytest.raises(SourceDataGoneError, match="topic t was deleted and recreated"):
+    with pytest.raises(SourceDataGoneError, match="topic t has been deleted and recreated"):
         known.require_same({"t": "second"})
 
 

@@ -89,7 +89,9 @@ def test_a_topic_that_was_deleted_and_recreated_is_noticed(broker: Broker) -> No
 
     # Its offsets alone look as good as before.
     available(broker, {topic: {0: 5}})
-    with pytest.raises(SourceDataGoneError, match=f"{topic} was deleted and recreated") as refused:
+    with pytest.raises(
+        SourceDataGoneError, match=f"{topic} has been deleted and recreated"
+    ) as refused:
         available(broker, {topic: {0: 5}}, ids)
     assert refused.value.exit_code == 14
     assert refused.value.details["topics"] == [

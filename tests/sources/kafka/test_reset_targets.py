@@ -84,9 +84,9 @@ def test_plan_file_with_a_missing_partition() -> None:
 def test_plan_file_with_an_extra_partition() -> None:
     """Kafka's tool dereferences null."""
     extra = Target("file", offsets={"orders": {0: 7, 1: 9, 2: 3}})
-    with pytest.raises(UsageError, match="the file names orders partition 2"):
+    with pytest.raises(UsageError, match="the file includes orders partition 2"):
         resolve(extra, CURRENT, KAFKA)
-    with pytest.raises(UsageError, match="the file names returns partition 0"):
+    with pytest.raises(UsageError, match="the file includes returns partition 0"):
         resolve(Target("file", offsets={"orders": {0: 7, 1: 9}, "returns": {0: 1}}), CURRENT, KAFKA)
 
 

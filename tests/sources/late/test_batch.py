@@ -303,7 +303,7 @@ def test_values_that_decode_leaves_out_and_those_on_which_it_fails(
 
     broken = LateInput("orders", "shop", Decoding(failing, "client", "at", ("order_id",)))
     with pytest.raises(
-        IncompatibleError, match=r"(?s)while the batch was being decoded.*value 7 is no order"
+        IncompatibleError, match=r"(?s)the batch could not be decoded.*value 7 is no order"
     ):
         taken(spark, str(tmp_path / "raw.parquet"), tmp_path, broken)
 
