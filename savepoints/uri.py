@@ -90,8 +90,8 @@ class Uri:
         if scheme == "hdfs" and not _HDFS.fullmatch(bucket):
             raise UsageError(
                 f"the URI hdfs://{_hidden(bucket)}/{path} does not name a NameNode",
-                hint="write hdfs://host:port/path, or hdfs://nameservice/path, as fs.defaultFS "
-                "in core-site.xml does; the user comes from HADOOP_USER_NAME or Kerberos",
+                hint="write hdfs://host:port/path or hdfs://nameservice/path, as in fs.defaultFS "
+                "of core-site.xml; the user comes from HADOOP_USER_NAME or Kerberos",
             )
         parts = [part for part in path.split("/") if part]
         if ".." in parts or "." in parts:

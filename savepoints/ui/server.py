@@ -62,7 +62,7 @@ def listen(port: int) -> socket.socket:
         return socket.create_server((ADDRESS, port))
     except OSError as error:
         raise EnvironmentUnfitError(
-            f"savepoints ui cannot listen on port {port} of {ADDRESS}: {error.strerror}",
+            f"savepoints ui cannot listen on {ADDRESS}:{port}: {error.strerror}",
             hint="choose another port with --port, or any free one with --port 0",
         ) from None
 

@@ -9,6 +9,7 @@ from savepoints.checkpoint.evolution.findings import Column, unique_names
 from savepoints.checkpoint.state.schema import StateField, StateSchema, type_text
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.state.codec import decode
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +36,8 @@ def start(column: Column) -> Array:
         return pa.array([column.start], to)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise UsageError(
-            f"--default {column.address}={column.start!r} is not possible, because the column "
-            f"is of type {type_text(column.field.type)}: {error}",
+            f"--default {column.address}={column.start!r} does not fit the column, which is of "
+            f"type {type_text(column.field.type)}: {error}",
             hint=f"pass a value of that type: --default {column.address}=VALUE",
         ) from None
 
@@ -68,7 +69,7 @@ def given(
         has = made.schema.names if isinstance(made, pa.RecordBatch) else type(made).__name__
         raise _wrong(what, f"returned {has} instead of a RecordBatch with {names}")
     if made.num_rows != count:
-        raise _wrong(what, f"returned {made.num_rows} rows instead of {count}")
+        raise _wrong(what, f"returned {count_text(made.num_rows, 'row')} instead of {count:,}")
     found = []
     for name, one in zip(names, decode.arrow_fields(fields, what), strict=True):
         try:

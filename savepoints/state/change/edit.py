@@ -171,7 +171,7 @@ def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:
     if "value" not in frame.columns:
         raise UsageError(
             f"the rows of {family} have only a key and no value that could be set",
-            hint="remove such rows with --delete",
+            hint="such rows can only be removed: --delete",
         )
     if change.function is not None:
         after = changer(change.function, family.frozen, frame.schema["value"].dataType)(

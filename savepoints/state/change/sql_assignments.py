@@ -136,8 +136,7 @@ def _key_stays(name: str, what: str) -> UsageError:
             hint="set only the value, which keeps its expiry time",
         )
     return UsageError(
-        f"{name} belongs to the key and cannot be set, because its row would have to move to "
-        "another state partition",
+        f"{name} identifies the row, so it cannot be set",
         hint="set fields of the value only, or remove the rows with --delete",
     )
 

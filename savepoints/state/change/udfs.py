@@ -14,6 +14,7 @@ from savepoints.spark.arrow_functions import arrow_function
 from savepoints.state.change import column_transforms
 from savepoints.state.codec import decode as codec_decode
 from savepoints.state.codec.encode import encode
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,9 +102,13 @@ def _require_same_rows(given: Any, made: Any, frozen: frozenset[str]) -> None:  
 
     if not isinstance(made, pa.RecordBatch) or made.schema.names != given.schema.names:
         has = made.schema.names if isinstance(made, pa.RecordBatch) else type(made).__name__
-        raise ValueError(f"the function returned {has}, not the columns {given.schema.names}")
+        raise ValueError(
+            f"the function returned {has} instead of a RecordBatch with the columns "
+            f"{given.schema.names}"
+        )
     if made.num_rows != given.num_rows:
-        raise ValueError(f"the function returned {made.num_rows} rows for {given.num_rows}")
+        returned = count_text(made.num_rows, "row")
+        raise ValueError(f"the function returned {returned} instead of {given.num_rows:,}")
     pairs = [(name, given.column(name), made.column(name)) for name in given.schema.names[:-1]]
     before: Any = given.column("value")
     after: Any = made.column("value")

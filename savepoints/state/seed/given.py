@@ -279,7 +279,7 @@ def _samples(rows: DataFrame) -> tuple[str, ...]:
 
 def _refused(visible: Visible, rows: int, problems: Sequence[Problem]) -> SeedRowsError:
     what = "; ".join(
-        f"{one.rows} of {rows} rows {one.what}, for example {', '.join(one.samples)}"
+        f"rows that {one.what}: {one.rows} of {rows}, for example {', '.join(one.samples)}"
         for one in problems
     )
     return SeedRowsError(

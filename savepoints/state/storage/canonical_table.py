@@ -15,6 +15,7 @@ from savepoints.errors import PlacementError, SavepointsError
 from savepoints.io import Location
 from savepoints.state.storage import new_table, read, row_files
 from savepoints.state.storage.read import RawStore
+from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -89,7 +90,9 @@ def _by_columns(
     for operator in dict.fromkeys(one.operator for one in stores):
         own = [one for one in files if one.operator_id == operator.operator_id]
         if stray := sum(one.stray for one in own):
-            raise _not_placed(f"{stray} {_STRAY} of operator {operator.operator_id}")
+            raise _not_placed(
+                f"{count_text(stray, 'state row')} of operator {operator.operator_id}"
+            )
         words = (sum(one.hashes[seed] for one in own) for seed in (0, 1))
         found[operator.operator_id] = Contents(
             sum(one.rows for one in own),
@@ -211,14 +214,16 @@ def _is_stray(partitions: int) -> Column:
 
 def _not_placed(what: str) -> PlacementError:
     return PlacementError(
-        f"{what} are not in the state partition that the hash of their key determines",
+        f"{what} found in a state partition other than the one that the hash of the key determines",
         hint="use only the native form, which keeps the rows where they are: --format native",
     )
 
 
 def _checked(operator: Operator, sums: dict[str, Any]) -> Contents:
     if sums["stray"]:
-        raise _not_placed(f"{sums['stray']} {_STRAY} of operator {operator.operator_id}")
+        raise _not_placed(
+            f"{count_text(sums['stray'], 'state row')} of operator {operator.operator_id}"
+        )
     return _contents(sums)
 
 

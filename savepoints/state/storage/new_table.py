@@ -93,8 +93,8 @@ def require_new(schema: StructType, target: Location) -> None:
     _delta_schema(schema)
     if there := target.list():
         raise TargetExistsError(
-            f"{target} already has {count_text(len(there), 'file')}, for example {there[0].path}",
-            hint="find out who else writes there; nothing is overwritten",
+            f"{target} already has {count_text(len(there), 'file')} (first: {there[0].path})",
+            hint="find out what else writes there; nothing was overwritten",
             target=str(target),
         )
 
@@ -140,7 +140,7 @@ def _commit(
 def _require_files(missing: Collection[str], target: Location, *, hint: str) -> None:
     if missing:
         raise VerificationError(
-            f"{target} has lost {count_text(len(missing), 'file')}, for example {min(missing)}",
+            f"{target} is missing {count_text(len(missing), 'file')} (first: {min(missing)})",
             hint=hint,
             target=str(target),
         )
@@ -178,7 +178,8 @@ def _opened(target: Location) -> DeltaTable:
     table = open_delta(target)
     if features := {*(table.protocol().reader_features or ())} - _READ:
         raise IncompatibleError(
-            f"another program has changed {target}, which now has {', '.join(sorted(features))}",
+            f"another program has changed {target}, which now needs Delta reader features: "
+            f"{', '.join(sorted(features))}",
             hint=RESTORE_NATIVE,
             target=str(target),
         )
@@ -224,7 +225,7 @@ def require_rows(found: int, read: int, target: Location) -> None:
     """
     if found != read:
         raise NotAlignedError(
-            f"{read} state rows were read, but the files in {target} contain {found}",
+            f"read {count_text(read, 'state row')}, but the files in {target} contain {found:,}",
             hint=_WRITE_AGAIN,
             target=str(target),
         )

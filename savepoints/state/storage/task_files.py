@@ -73,7 +73,7 @@ class TaskFiles:
             return LocalFileSystem(), str(uri)
         if (packages := _PACKAGES.get(uri.scheme)) is not None:
             raise IncompatibleError(
-                f"the executors cannot read {uri}, because their Python lacks obstore",
+                f"the executors cannot access {uri}, because their Python lacks obstore",
                 hint=f"run this on the executors: pip install {packages}",
                 uri=str(uri),
             )

@@ -100,7 +100,7 @@ class LeaseRecord:
             raise VerificationError(
                 f"the lease {path} is damaged: {error!r}",
                 hint="make sure that neither the query nor a savepoints command for it is "
-                "running, then delete the file",
+                "running, then delete the file from the store",
                 file=path,
             ) from None
         return record
@@ -154,7 +154,7 @@ class Lease:
         if self._lost is not None:
             raise LockedError(
                 f"the lease on {self._record.query} was lost while the command ran: {self._lost}",
-                hint="find out which process took it (savepoints events --query "
+                hint="check whether another process took the lease (savepoints events --query "
                 f"{self._record.query}), then run the command again",
                 query=self._record.query,
             )

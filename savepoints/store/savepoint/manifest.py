@@ -73,7 +73,7 @@ class Manifest:
                 _refuse_outside(file, homes)
         except (KeyError, ValueError, TypeError, AttributeError, SavepointsError) as error:
             raise VerificationError(
-                f"{path} is damaged or from a newer version: {error!r}",
+                f"{path} is damaged or was written by a newer version of savepoints: {error!r}",
                 hint="use another savepoint (to list them: savepoints list), or upgrade savepoints "
                 "if a newer version wrote the file",
                 file=path,
@@ -92,7 +92,7 @@ def _checked(path: str) -> str:
     """Return a relative path that goes down only, however it is written."""
     parts = unquote(path).replace("\\", "/").split("/")
     if any(part in {"", ".", ".."} for part in parts) or not path.isprintable():
-        raise ValueError(f"{path!r} lies outside the store")
+        raise ValueError(f"{path!r} is not a valid path in the store")
     return path
 
 

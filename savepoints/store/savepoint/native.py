@@ -215,7 +215,7 @@ def refuse_taken(target: Location, owner: str) -> None:
     """Refuse a directory that has anything but this very restore, before anything is planned."""
     files = {info.path for info in target.list()}
     if files and (RESTORE_MARKER not in files or _owner(target) != owner):
-        raise _taken(target, f"{count_text(len(files), 'file')}, for example {min(files)}")
+        raise _taken(target, f"{count_text(len(files), 'file')} (first: {min(files)})")
 
 
 def is_restored(target: Location, owner: str) -> bool:
@@ -268,6 +268,7 @@ def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
 def _taken(target: Location, what: str) -> TargetExistsError:
     return TargetExistsError(
         f"{target} already has {what}",
-        hint="name a new directory with --to; nothing is overwritten",
+        hint="name a new directory with --to (for bootstrap and seed: checkpoints in "
+        "[queries.NAME]); nothing was overwritten",
         target=str(target),
     )

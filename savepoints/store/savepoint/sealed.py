@@ -86,7 +86,8 @@ class Document(Generic[T]):
             return self.parse(content)
         except (ValueError, TypeError, KeyError, AttributeError, UsageError) as error:
             raise VerificationError(
-                f"{self.path} is damaged or from a newer version: {error!r}",
+                f"{self.path} is damaged or was written by a newer version of savepoints: "
+                f"{error!r}",
                 hint=self.hint,
                 file=self.path,
             ) from None

@@ -21,6 +21,7 @@ from savepoints.store.tables import columns, living_line
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.generations import Generations
 from savepoints.store.tables.open_tables import OpenTables
+from savepoints.texts import count_text
 
 _LATEST = re.compile(r"latest(~\d{1,9})?", re.ASCII)
 
@@ -286,7 +287,7 @@ def _none_by(
     name: str, query: str | None, oldest: Savepoint, rolled_back: int
 ) -> SavepointNotFoundError:
     of = f" of query {query}" if query else ""
-    others = f", except {rolled_back} that were rolled back or replaced" if rolled_back else ""
+    others = f", except {rolled_back} rolled back or replaced" if rolled_back else ""
     return SavepointNotFoundError(
         f"no savepoint{of} was committed at or before {name[1:]}{others}; the oldest is "
         f"{oldest.id}, committed {rfc3339(oldest.cut.committed_at)}",
@@ -305,9 +306,10 @@ def _not_found(
     name: str, query: str | None, among: int, rolled_back: int = 0
 ) -> SavepointNotFoundError:
     of = f" of query {query}" if query else ""
-    others = f", and {rolled_back} that were rolled back or replaced" if rolled_back else ""
+    others = f", and {rolled_back} rolled back or replaced" if rolled_back else ""
     return SavepointNotFoundError(
-        f"no savepoint{of} is called {name!r}; the store has {among}{of}{others}",
+        f"no savepoint{of} matches {name!r}; the store has {count_text(among, 'savepoint')}"
+        f"{of}{others}",
         hint=_list_hint(rolled_back),
         savepoint=name,
         query=query,

@@ -87,7 +87,7 @@ def test_a_default_is_of_the_type_of_its_column(kind: str, text: str, value: obj
 def test_a_default_that_is_none_is_refused(kind: str, text: str) -> None:
     (column,) = changed([], [field(f"x {kind}")], defaults={"x": text})
 
-    with pytest.raises(UsageError, match=r"--default x=.* is not possible"):
+    with pytest.raises(UsageError, match=r"--default x=.* does not fit the column"):
         column_transforms.start(column)
 
 
@@ -153,7 +153,7 @@ def test_a_function_gets_keys_and_values_by_name_and_gives_columns_in_any_order(
         (lambda batch: batch, "instead of a RecordBatch with"),
         (
             lambda _: pa.RecordBatch.from_pydict({"n": [1], "m": [1.0]}),
-            "returned 1 rows instead of 2",
+            "returned 1 row instead of 2",
         ),
         (
             lambda _: pa.RecordBatch.from_pydict({"n": ["x", "y"], "m": [1.0, 2.0]}),

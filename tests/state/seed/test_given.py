@@ -41,15 +41,15 @@ def test_rows_of_one_key_are_counted_beside_other_faults(spark: SparkSession) ->
     with pytest.raises(SeedRowsError) as refused:
         given.checked(wrong, TOTALS)
 
-    assert "1 of 3 rows have a null in value.n" in refused.value.message
+    assert "rows that have a null in value.n: 1 of 3" in refused.value.message
     assert (
-        '2 of 3 rows share their key with another row, for example {"key":{"a":"a","b":null}}'
+        'rows that share their key with another row: 2 of 3, for example {"key":{"a":"a","b":null}}'
         in (refused.value.message)
     )
 
 
 def test_a_null_is_found_where_no_key_is_doubled(spark: SparkSession) -> None:
-    with pytest.raises(SeedRowsError, match=r"1 of 2 rows have a null in value\.n"):
+    with pytest.raises(SeedRowsError, match=r"rows that have a null in value\.n: 1 of 2"):
         given.checked(rows(spark, (("a", None), 1), (("b", None), None)), TOTALS)
 
 
@@ -65,7 +65,7 @@ def test_rows_of_one_key_are_found_wherever_they_are(spark: SparkSession) -> Non
     keys = [(str(n), "x") for n in range(500)]
     doubled = rows(spark, *((key, 1) for key in [*keys, keys[77]])).repartition(7)
 
-    with pytest.raises(SeedRowsError, match="2 of 501 rows share their key with another row"):
+    with pytest.raises(SeedRowsError, match="rows that share their key with another row: 2 of 501"):
         given.checked(doubled, TOTALS)
 
 
@@ -74,7 +74,7 @@ def test_a_side_of_a_join_may_have_several_rows_of_a_key(spark: SparkSession) ->
     found = rows(spark, (("a", None), 1), (("a", None), 1))
 
     assert given.checked(found, side) == 2
-    with pytest.raises(SeedRowsError, match=r"1 of 3 rows have a null in value\.n"):
+    with pytest.raises(SeedRowsError, match=r"rows that have a null in value\.n: 1 of 3"):
         given.checked(found.union(rows(spark, (("a", None), None))), side)
 
 
@@ -83,5 +83,5 @@ def test_state_without_a_key_is_one_row(spark: SparkSession) -> None:
     one = rows(spark, (("a", None), 1)).select("value")
 
     assert given.checked(one, total) == 1
-    with pytest.raises(SeedRowsError, match="2 of 2 rows share their state with another row"):
+    with pytest.raises(SeedRowsError, match="rows that share their state with another row: 2 of 2"):
         given.checked(one.union(one), total)

@@ -83,7 +83,7 @@ def test_what_was_rolled_back_is_meant_by_its_id_and_said_to_be_there() -> None:
     known = [SAFETY, BUG, FIRST]
 
     assert resolve(known, BUG.id, generations=ROLLED_BACK) == BUG
-    with pytest.raises(SavepointNotFoundError, match="and 2 that were rolled back") as refused:
+    with pytest.raises(SavepointNotFoundError, match="and 2 rolled back") as refused:
         resolve(known, "latest~1", generations=ROLLED_BACK)
     assert "--any-line" in refused.value.hint
     left = living_line.left(known, ROLLED_BACK)
