@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from savepoints.sources.archive import table as archive_table
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.combined import archive_then_kafka, availability
 from savepoints.sources.events import offset_ranges
-from savepoints.sources.events.events import Decoding
+from savepoints.sources.events.events import Decoding, events, without_records
 from savepoints.store.tables.merge_ledger import Merge
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Inputs:
         until: KafkaOffsets,
         entities: DataFrame | None,
         merges: Sequence[str],
+        of: Callable[[DataFrame, Decoding], DataFrame] = events,
     ) -> DataFrame:
         """Read events of an input; see `archive_then_kafka.rows`."""
         return archive_then_kafka.rows(
@@ -98,6 +99,7 @@ class Inputs:
             until=until,
             entities=entities,
             merges=merges,
+            of=of,
         )
 
     def clock(self, spark: SparkSession, name: str, until: KafkaOffsets) -> datetime | None:
@@ -107,7 +109,7 @@ class Inputs:
         whole = known.whole(mine)
         found = [known.clock(whole)]
         if whole != mine:
-            rest = self.rows(spark, name, since=whole, until=mine, entities=None, merges=())
+            rest = self._arrived(spark, name, whole, mine)
             found.append(offset_ranges.newest([rest]))
         return max((one for one in found if one is not None), default=None)
 
@@ -137,9 +139,16 @@ class Inputs:
         last = bisect_left(mine, True, key=reaches)  # noqa: FBT003  (what is looked for)
         few = mine[: last + 1]
         start = None if begin is None else self.clock(spark, name, begin)
-        rows = self.rows(spark, name, since=begin or {}, until=few[-1], entities=None, merges=())
+        rows = self._arrived(spark, name, begin or {}, few[-1])
         found = offset_ranges.clocks(rows, few, start or offset_ranges.NEVER)
         return found + found[-1:] * (len(mine) - len(few))
+
+    def _arrived(
+        self, spark: SparkSession, name: str, since: KafkaOffsets, until: KafkaOffsets
+    ) -> DataFrame:
+        return self.rows(
+            spark, name, since=since, until=until, entities=None, merges=(), of=without_records
+        )
 
     def require_merged(self, one: Merge, query: str) -> None:
         """Check that an input's archive has a merge's events: a replay would take it back."""

@@ -109,7 +109,7 @@ def test_latest_of_several_queries_asks_which(call: Call, local_store: Store) ->
         ("s3:///path", 2),
         ("s3://bucket/a/../b", 2),
         ("gs://bucket/path", 16),
-        ("hdfs://host/path", 16),
+        ("hdfs://host/path", 1),
         ("S3://bucket", 16),
         ("/does/not/exist", 10),
         ("s3:/bucket/path", 2),

@@ -14,6 +14,7 @@ from savepoints.model import KafkaOffsets
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.workspace import Workspace
 from savepoints.sources.archive import archive, sample_entities
+from savepoints.sources.events.events import without_records
 from savepoints.sources.late import batch
 from savepoints.texts import count_text
 
@@ -73,6 +74,7 @@ class Affected:
                 since=self.live.until,
                 until=until,
                 entities=self.late.select("entity").distinct(),
+                of=without_records,
             )
         )
 
@@ -139,7 +141,9 @@ def _controls(
     found = sample_entities.entities(spark, uri, count=count, without=touched, seed=seed)
     if len(found) < count:
         since = archive.end(uri) or live.beginning
-        more = live.events(spark, name, since=since, until=live.until, merges=live.merge_ids)
+        more = live.events(
+            spark, name, since=since, until=live.until, merges=live.merge_ids, of=without_records
+        )
         others = sample_entities.among(more, count, touched, seed)
         found += [one for one in others if one not in found][: count - len(found)]
     return spark.createDataFrame([(one,) for one in found], "entity string")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_offsets, lowest_offsets
 from savepoints.runtime.inputs import Inputs
+from savepoints.sources.events.events import Decoding, events
 from savepoints.store import lineage
 from savepoints.store.batch_log import Batch
 from savepoints.store.lineage import GenerationHistory, Reach
@@ -100,14 +101,16 @@ class LiveQuery:
         until: KafkaOffsets,
         entities: DataFrame | None = None,
         merges: Sequence[str] = (),
+        of: Callable[[DataFrame, Decoding], DataFrame] = events,
     ) -> DataFrame:
         """Return events of an input, without running a job: columns of `archive.SCHEMA`.
 
         Args:
             entities: Of these alone: `entity` string; None for all.
+            of: What of each event; see `archive_then_kafka.rows`.
         """
         return self.inputs.rows(
-            spark, name, since=since, until=until, entities=entities, merges=merges
+            spark, name, since=since, until=until, entities=entities, merges=merges, of=of
         )
 
     def all_events(self, spark: SparkSession, until: KafkaOffsets) -> Mapping[str, DataFrame]:

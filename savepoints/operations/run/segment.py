@@ -185,7 +185,7 @@ def _runner(program: Program, generation: Generation, layouts: ProgramLayout) ->
     order, checkpoint = program.order, Location.of(generation.checkpoint)
     order.progress("starting Spark")
     runner = runner_of(
-        session(program.settings, f"savepoints run {order.query}"),
+        session(program.settings, f"savepoints run {order.query}", names_lines=True),
         order.store,
         program.inputs,
         generation=generation.generation,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,8 @@ from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.archive import archive as archives
 from savepoints.sources.archive import progress
 from savepoints.sources.archive.progress import ArchiveProgress
-from savepoints.sources.events import events as decoded
 from savepoints.sources.events.entity_filter import among, entities_of
-from savepoints.sources.events.events import EVENT, RAW, Decoding
+from savepoints.sources.events.events import RAW, Decoding, events
 from savepoints.sources.kafka import read_range, topics
 
 if TYPE_CHECKING:
@@ -115,6 +114,7 @@ def rows(
     until: KafkaOffsets,
     entities: DataFrame | Sequence[str] | None,
     merges: Sequence[str],
+    of: Callable[[DataFrame, Decoding], DataFrame] = events,
 ) -> DataFrame:
     """Read the events of a topic between two positions, each once, and those of merges.
 
@@ -124,9 +124,11 @@ def rows(
         since: From these offsets on; None for the very first.
         entities: Only these; a DataFrame has them in its first column. None for all.
         merges: Ids of the merges in effect, whose events are also read, at any position.
+        of: What to return of each event: `events`, or `without_records`, which reads Kafka once
+            instead of twice.
 
     Returns:
-        Columns of `archive.SCHEMA`.
+        Columns of `archive.SCHEMA`, as far as `of` returns them.
     """
     mine = {topic: until.get(topic, {})}
     known = progress.load(archive) if archive else None
@@ -142,8 +144,8 @@ def rows(
             merges=merges,
         )
     if parts.kafka_to or found is None:
-        fresh = decoded.events(_of_kafka(spark, kafka, parts, known), decoding)
+        fresh = of(_of_kafka(spark, kafka, parts, known), decoding)
         fresh = fresh if entities is None else among(fresh, entities_of(spark, entities))
-        fresh = fresh.selectExpr(*EVENT, "cast(null as string) merge_id", "cast(null as string) op")
-        found = fresh if found is None else found.unionByName(fresh)
+        fresh = fresh.selectExpr("*", "cast(null as string) merge_id", "cast(null as string) op")
+        found = fresh if found is None else found.select(*fresh.columns).unionByName(fresh)
     return found

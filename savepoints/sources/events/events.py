@@ -52,17 +52,26 @@ def events(records: DataFrame, decoding: Decoding) -> DataFrame:
         Columns `EVENT_SCHEMA`, a row for each record; the last three are null where `decode` leaves
         a record out.
     """
+    known = without_records(records, decoding)
+    return records.select(*RAW).join(known, list(POSITION), "left").select(*EVENT)
+
+
+def without_records(records: DataFrame, decoding: Decoding) -> DataFrame:
+    """Return the position, entity, time and id of each event; the records are read only once.
+
+    Returns:
+        Columns `topic`, `partition`, `offset`, `entity`, `event_time` and `event_id`.
+    """
     decoded = decoding.decode(records)
     _require(decoded.columns, decoding)
     from pyspark.sql import functions as F
 
-    known = decoded.select(
+    return decoded.select(
         *POSITION,
         F.col(decoding.entity_key).cast("string").alias("entity"),
         F.col(decoding.event_time).cast("timestamp").alias("event_time"),
         _id(decoding.event_id).alias("event_id"),
     )
-    return records.select(*RAW).join(known, list(POSITION), "left").select(*EVENT)
 
 
 def _id(columns: Sequence[str]) -> Column:

@@ -177,15 +177,17 @@ def _summed_up(
 
     good = checked.where(f"{REASON} IS NULL").drop(REASON)
     once = good.where(f"{DOUBLE} = 1").drop(DOUBLE)
+    is_first = F.col(DOUBLE) == 1
+    content = ("event_id", "entity", "event_time", "value", OP)
     hashes = (
-        F.coalesce(
-            F.bit_xor(F.xxhash64(F.lit(seed), "event_id", "entity", "event_time", "value", OP)),
-            F.lit(0),
-        ).alias(f"hash{seed}")
+        F.coalesce(F.bit_xor(F.when(is_first, F.xxhash64(F.lit(seed), *content))), F.lit(0)).alias(
+            f"hash{seed}"
+        )
         for seed in _SEEDS
     )
-    row = once.agg(
-        F.count(F.lit(1)).alias("rows"),
+    row = good.agg(
+        F.count_if(is_first).alias("rows"),
+        F.count_if(~is_first).alias("doubled"),
         F.count_distinct("entity").alias("entities"),
         F.unix_micros(F.min("event_time")).alias("first"),
         F.unix_micros(F.max("event_time")).alias("last"),
@@ -204,7 +206,7 @@ def _summed_up(
         _moment(row["first"]),
         _moment(row["last"]),
         "".join(f"{one:016x}" for one in words),
-        good.count() - int(row["rows"]),
+        int(row["doubled"]),
         rejected,
         ignored,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, SavepointsError, message_of
 from savepoints.io import Location, plain
-from savepoints.sources.events.events import EVENT, RAW, RAW_SCHEMA, Decoding, events
+from savepoints.sources.events.events import EVENT, EVENT_SCHEMA, RAW, RAW_SCHEMA, Decoding, events
 from savepoints.sources.late.files import OP
 from savepoints.sources.late.validate import OPS
 
@@ -51,13 +51,12 @@ def store(
     """
     from pyspark.sql import functions as F
 
-    schema = f"{RAW_SCHEMA}, {OP} string"
+    raw, schema = f"{RAW_SCHEMA}, {OP} string", f"{EVENT_SCHEMA}, {OP} string"
     records, decoded = place.uri / "records", place.uri / "events"
     # `encode` and `decode` keep no other columns, so each op goes through them on its own.
     ops = sorted(op for (op,) in good.select(OP).distinct().collect())
     if not ops:
-        more = "entity string, event_time timestamp, event_id string"
-        return spark.createDataFrame([], f"{schema}, {more}").select(*EVENT, OP)
+        return spark.createDataFrame([], schema).select(*EVENT, OP)
     for op in ops:
         rows = good.where(f"{OP} = '{op}'").drop(OP)
         with _failures(source, "encoded"):
@@ -65,12 +64,12 @@ def store(
                 assert source.encode is not None
                 rows = source.encode(rows)
             _numbered(rows, op, source.topic, at).write.mode("append").parquet(records.hadoop)
-    numbered = spark.read.schema(schema).parquet(records.hadoop)
+    numbered = spark.read.schema(raw).parquet(records.hadoop)
     for op in ops:
         with _failures(source, "decoded"):
             found = events(numbered.where(f"{OP} = '{op}'").drop(OP), source.decoding)
             found.withColumn(OP, F.lit(op)).write.mode("append").parquet(decoded.hadoop)
-    return spark.read.parquet(decoded.hadoop).select(*EVENT, OP)
+    return spark.read.schema(schema).parquet(decoded.hadoop).select(*EVENT, OP)
 
 
 def _numbered(rows: DataFrame, op: str, topic: str, at: datetime) -> DataFrame:

@@ -1,0 +1,64 @@
+"""What is decoded of records, with the records and without them: against what they were made of."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+from savepoints.sources.events.events import RAW_SCHEMA, events, without_records
+from savepoints.spark import private_api
+from tests.sources.json_input import DECODING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+NOW = datetime(2026, 11, 20, tzinfo=timezone.utc)
+# Customer, and the id of the order; what has none is no order.
+ORDERS = [("ann", "1"), (None, "2"), ("bob", "3"), ("ann", "4")]
+
+
+@pytest.fixture
+def records(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    """Give records in a file, which a plan reads as often as it names them."""
+    rows = [
+        (None, _value(customer, order), "orders", 0, offset, NOW, 0, None)
+        for offset, (customer, order) in enumerate(ORDERS)
+    ]
+    spark.createDataFrame(rows, RAW_SCHEMA).write.parquet(str(tmp_path / "records"))
+    return spark.read.parquet(str(tmp_path / "records"))
+
+
+def _value(customer: str | None, order: str) -> bytes:
+    return json.dumps({"id": order, "customer": customer, "at": NOW.isoformat()}).encode()
+
+
+def test_each_record_is_there_with_its_event_or_without_one(records: DataFrame) -> None:
+    found = events(records, DECODING).orderBy("offset").collect()
+
+    assert [(one.entity, one.event_id) for one in found] == [
+        ("ann", "1"), (None, None), ("bob", "3"), ("ann", "4")
+    ]  # fmt: skip
+    assert [bytes(one.value) for one in found] == [_value(*one) for one in ORDERS]
+
+
+def test_without_records_there_are_the_events_alone_and_the_source_is_read_once(
+    records: DataFrame,
+) -> None:
+    found = without_records(records, DECODING)
+
+    assert {(one.offset, one.entity, one.event_id) for one in found.collect()} == {
+        (0, "ann", "1"), (2, "bob", "3"), (3, "ann", "4")
+    }  # fmt: skip
+    assert _reads(found) == 1
+    assert _reads(events(records, DECODING)) == 2
+
+
+def _reads(frame: DataFrame) -> int:
+    return int(private_api.optimized_plan(frame).collectLeaves().size())
