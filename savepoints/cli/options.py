@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from savepoints.cli import logs
 from savepoints.cli.names import query_names
@@ -156,6 +157,8 @@ class Invocation:
 _BEFORE = "savepoints.options"
 _FORMATS: tuple[OutputFormat, ...] = ("text", "json")
 _STYLES: tuple[ProgressStyle, ...] = ("auto", "plain", "none")
+# Of `Consent`, as `mutating` adds them.
+_CONSENT = ("dry_run", "yes", "no_input")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -250,6 +253,32 @@ def mutating(function: Function) -> Function:
     ):
         wrapped = option(wrapped)
     return wrapped
+
+
+def require_alone(flag: str, command: str) -> None:
+    """Refuse options of this command's own that were given beside a flag which makes them void.
+
+    Args:
+        flag: The flag, as it is typed.
+        command: What to type instead.
+    """
+    context = click.get_current_context()
+    ours = [
+        one
+        for one in context.command.params
+        if isinstance(one, click.Option) and not isinstance(one, _Unlisted)
+        and one.name not in _CONSENT and flag not in one.opts
+    ]  # fmt: skip
+    given = [
+        one.opts[0]
+        for one in ours
+        if context.get_parameter_source(one.name or "") is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise UsageError(
+            f"{flag} cannot be combined with {', '.join(given)}",
+            hint=f"omit {', '.join(given)}: {command}",
+        )
 
 
 def executed(function: Function) -> Function:

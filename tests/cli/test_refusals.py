@@ -455,3 +455,26 @@ def test_an_unknown_profile_is_refused(call: Call, tmp_path: Path, local_store: 
 
     assert error["code"] == 2
     assert "prod, test" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "given"),
+    [
+        ("merge", ("--batch", "late.parquet")),
+        ("merge", ("--since", "1d")),
+        ("merge", ("--policy", "exact")),
+        ("merge", ("--wait", "1m")),
+        ("promote", ("--outputs", "replace")),
+        ("promote", ("--no-checks",)),
+    ],
+)
+def test_undo_refuses_the_options_that_it_would_ignore(
+    verb: str, given: tuple[str, ...], call: Call, local_store: Store
+) -> None:
+    arguments = (verb, "clicks", "--undo", *given)
+
+    error = refused(call, local_store, *arguments, "--dry-run")
+
+    assert (error["code"], error["name"]) == (2, "UsageError")
+    assert error["message"] == f"--undo cannot be combined with {given[0]}"
+    assert error["hint"] == f"omit {given[0]}: savepoints {verb} clicks --undo"

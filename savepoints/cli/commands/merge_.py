@@ -9,7 +9,15 @@ import click
 
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, moment, mutating, pausing_the_run
+from savepoints.cli.options import (
+    Consent,
+    Invocation,
+    common,
+    moment,
+    mutating,
+    pausing_the_run,
+    require_alone,
+)
 from savepoints.cli.render.pause_text import pause_pair, undo_pair
 from savepoints.errors import UsageError
 from savepoints.texts import count_text
@@ -149,11 +157,7 @@ def command(
       savepoints merge order_totals --undo --yes
     """
     if undo:
-        if dropped or batch is not None or input_name is not None or quarantine is not None:
-            raise UsageError(
-                "--undo cannot be combined with --batch, --dropped, --input or --quarantine",
-                hint=f"omit these options: savepoints merge {query} --undo",
-            )
+        require_alone("--undo", f"savepoints merge {query} --undo")
         undone(call, query, "merge", consent=consent)
         return
     _require_one_of(query, batch, since, until, dropped=dropped)

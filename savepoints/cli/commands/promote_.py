@@ -9,9 +9,15 @@ import click
 
 from savepoints.cli.commands.rollback_ import undone
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Consent, Invocation, common, mutating, pausing_the_run
+from savepoints.cli.options import (
+    Consent,
+    Invocation,
+    common,
+    mutating,
+    pausing_the_run,
+    require_alone,
+)
 from savepoints.cli.render.pause_text import pause_pair, undo_pair
-from savepoints.errors import UsageError
 
 if TYPE_CHECKING:
     from savepoints.operations.fork.promote import Promoted
@@ -74,11 +80,7 @@ def command(
     from savepoints.operations.fork import promote, promote_plan
 
     if undo:
-        if into is not None or no_checks or hand_over != "replace":
-            raise UsageError(
-                "--undo cannot be combined with --into, --outputs or --no-checks",
-                hint=f"omit these options: savepoints promote {fork} --undo",
-            )
+        require_alone("--undo", f"savepoints promote {fork} --undo")
         undone(call, fork, "promote", consent=consent)
         return
     plan = promote_plan.plan(call.store, fork, into=into, hand_over=hand_over, checks=not no_checks)
