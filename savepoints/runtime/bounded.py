@@ -346,7 +346,7 @@ def _offsets(position: str | None) -> KafkaOffsets:
     if found is None:
         raise IncompatibleError(
             f"a source of the query is at {position}, which is not a Kafka offset",
-            hint="use --until latest; other ends work only if the sources of the query are all "
+            hint="use --until latest; other values work only if the sources of the query are all "
             "Kafka topics or all Delta tables",
             position=position,
         )

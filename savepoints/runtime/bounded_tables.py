@@ -235,7 +235,7 @@ def _of_table(position: str | None) -> TablePosition:
     if found is None:
         raise IncompatibleError(
             f"a source of the query is at {position}, which is not a position in a Delta table",
-            hint="use --until latest; other ends work only if the sources of the query are all "
+            hint="use --until latest; other values work only if the sources of the query are all "
             "Delta tables or all Kafka topics",
             position=position,
         )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     type=click.Choice(["replace", "point"]),
     default="replace",
     help="replace: replace the rows of the live tables with those of the fork's tables; point: let "
-    "the live query continue with the fork's tables, to which its readers must switch.",
+    "the live query continue with the fork's tables, which readers must then read instead.",
 )
 @click.option("--no-checks", is_flag=True, help="Promote without running the checks.")
 @click.option(

@@ -279,8 +279,8 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
     raise TargetExistsError(
         f"{target.root} already has a savepoint {savepoint.id}, but with different content",
         hint=f"compare the two: savepoints show {savepoint.id}, then the same with --store "
-        f"{target.root}; if only one of the two has the canonical form, export it in the other "
-        f"store as well: savepoints export {savepoint.id} --store URI",
+        f"{target.root}; if only one of the two has the canonical form, write that form "
+        f"in the store that lacks it: savepoints export {savepoint.id} --store URI",
         savepoint=savepoint.id,
         target=str(target.root),
     )
