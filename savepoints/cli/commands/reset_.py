@@ -86,8 +86,8 @@ _TARGETS = (
     "skipped",
     multiple=True,
     metavar="TOPIC",
-    help="Skip to the end of this topic, which QUERY reads and another query that you also reset "
-    "writes; may be repeated.",
+    help="Skip to the end of this topic, which QUERY reads and which is written by another query "
+    "that you also reset; may be repeated.",
 )
 @click.option(
     "--state",
