@@ -1,10 +1,20 @@
-"""Where what a merge makes lies until the merge is done, below the store's `scratch/`."""
+"""Where what a merge makes lies until the merge is done, below the store's `scratch/`.
+
+Until its journal begins, nobody but the process that makes it needs it. Spark writes even a few
+rows to an object store in sixty requests, so where its tasks run on this machine they write to the
+local disk, and the files that are needed from then on are copied to the store.
+"""
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
-from savepoints.io import Location
+from savepoints.io import Location, in_parallel
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
 
@@ -14,6 +24,8 @@ if TYPE_CHECKING:
 # Rows of the batch that are no events.
 SET_ASIDE = "set-aside"
 EVENTS, ENTITIES, LIVE = "merged-events", "merged-entities", "live"
+# Of Hadoop's local file system, beside each file.
+_CHECKSUM = ".crc"
 
 
 def place_of(store: Store, operation_id: str) -> Location:
@@ -21,15 +33,61 @@ def place_of(store: Store, operation_id: str) -> Location:
     return store.root / "scratch" / operation_id
 
 
+def work_of(store: Store, operation_id: str, spark: SparkSession) -> Location:
+    """Return where a merge works until its journal begins: an empty directory."""
+    is_here = (spark.sparkContext.master or "").startswith("local")
+    if store.root.uri.scheme == "file" or not is_here:
+        return place_of(store, operation_id)
+    disk = (spark.conf.get("spark.local.dir", None) or "").partition(",")[0]
+    directory = tempfile.mkdtemp(prefix=f"savepoints-{operation_id}-", dir=disk or None)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Location.of(directory)
+
+
+def share(
+    work: Location, place: Location, directories: Collection[str], *, shared: Collection[str] = ()
+) -> set[str]:
+    """Copy what was made in some directories to where whoever finishes the merge looks for it.
+
+    Args:
+        work: From `work_of`.
+        place: From `place_of`; nothing is copied if that is the same.
+        shared: Paths that an earlier call returned, which have not changed since.
+
+    Returns:
+        The paths that are there now.
+    """
+    if work == place:
+        return set()
+    found = {
+        info.path
+        for name in directories
+        for info in work.list(name)
+        if not info.path.endswith(_CHECKSUM)
+    }
+    in_parallel(partial(_copy, work, place), sorted(found - set(shared)))
+    return found
+
+
+def _copy(work: Location, place: Location, path: str) -> None:
+    place.copy_from(work, path, path)
+
+
 def replay_directory(policy: MergePolicy, strategy: ReplayStrategy | None) -> str:
     """Return where a replay lies, below the scratch directory of its merge."""
     return strategy or policy
 
 
-def discard(store: Store, operation_id: str) -> None:
-    """Remove what a merge has made, which nothing needs any more."""
+def discard(store: Store, operation_id: str, work: Location | None = None) -> None:
+    """Remove what a merge has made, which nothing needs any more.
+
+    Args:
+        work: From `work_of`, where this process has worked.
+    """
     place = place_of(store, operation_id)
     place.delete(info.path for info in place.list())
+    if work is not None and work != place:
+        shutil.rmtree(work.uri.path, ignore_errors=True)
 
 
 def keep(spark: SparkSession, frame: DataFrame, place: Location) -> DataFrame:

@@ -37,6 +37,7 @@ from savepoints.operations.savepoint import export
 from savepoints.runtime.replay import PARTITIONS, ReplayBase, ReplayBatch
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.offset_ranges import End
+from savepoints.store import scratch
 from savepoints.store.batch_log import Batch
 from savepoints.store.savepoint import canonical
 from savepoints.texts import count_text
@@ -257,7 +258,9 @@ class MergeReplay(ShadowReplay):
         spark, store = self.assignment.spark, self.assignment.live.store
         if "canonical" in one.savepoint.forms:
             return TableRows(spark, canonical.table(store.root, one.savepoint.id))
-        laid_out = self.place / f"base-{number}"
+        # In the store, which copies files itself.
+        place = scratch.place_of(store, self.assignment.affected.merge_id)
+        laid_out = place / f"base-{number}"
         export.mount(store.manifest(one.savepoint.id), store, laid_out)
         return CheckpointRows.of(spark, laid_out, read_cut(laid_out))
 

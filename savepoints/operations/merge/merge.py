@@ -139,7 +139,7 @@ def drop(prepared: Prepared | MergePlan, store: Store) -> None:
         return
     operation = journal.unfinished(store.root, prepared.plan.query)
     if operation is None or operation.id != prepared.plan.operation_id:
-        scratch.discard(store, prepared.plan.operation_id)
+        scratch.discard(store, prepared.plan.operation_id, prepared.work)
 
 
 def finish(
@@ -183,16 +183,18 @@ def _merge(
     started: float,
 ) -> Merged:
     """Replay beside the query, then splice while it stands still; its merge lease is held."""
-    plan = prepared.plan
+    plan, work = prepared.plan, prepared.work
     place = scratch.place_of(store, plan.operation_id)
     with ExitStack() as needed:
         for savepoint_id in assignment.savepoint_ids:
             needed.enter_context(store.using(savepoint_id, VERB))
         apply.refuse_other_generation(store, plan.query, plan.generation)
-        replay = _replay(prepared, assignment, store, place, needed, progress)
+        replay = _replay(prepared, assignment, store, place / "cut", needed, progress)
         _catch_up(replay, assignment.live.checkpoint)
-        apply.write_inputs(assignment, place)
-        _set_aside(prepared, assignment, place)
+        apply.write_inputs(assignment, work)
+        _set_aside(prepared, assignment)
+        needed_later = (scratch.EVENTS, scratch.ENTITIES, *replay.results)
+        shared = scratch.share(work, place, needed_later)
         still = pause_for_verb.kept(
             store, plan.query, reason=f"{PAUSED_FOR}{plan.batch}", wait=wait, progress=progress
         )
@@ -200,6 +202,7 @@ def _merge(
             faults.reach("merge.paused")
             with lease.hold(store.root, plan.query, VERB) as held:
                 splicing = _plan_splice(prepared, assignment, replay, store, since)
+                scratch.share(work, place, needed_later, shared=shared)
                 before(splicing)
                 held.check()
                 moved = apply.carry_out(splicing, store, held, progress=progress)
@@ -211,7 +214,7 @@ def _replay(
     prepared: Prepared,
     assignment: Assignment,
     store: Store,
-    place: Location,
+    cut: Location,
     needed: ExitStack,
     progress: Progress,
 ) -> ShadowReplay:
@@ -219,7 +222,7 @@ def _replay(
 
     Even without controls it is seen whether the rows of the outputs are those of the entities.
     """
-    plan = prepared.plan
+    plan, work = prepared.plan, prepared.work
     proof = create.save(
         store,
         plan.query,
@@ -227,19 +230,18 @@ def _replay(
         description=f"the live query that {plan.operation_id} was compared with",
     )
     needed.enter_context(store.using(proof.id, VERB))
-    cut = place / "cut"
     export.mount(store.manifest(proof.id), store, cut)
     if plan.policy == "exact":
         return replay_strategy.replayed(
-            assignment, prepared.settings, place, cut, proof, plan.against_short, progress
+            assignment, prepared.settings, work, cut, proof, plan.against_short, progress
         )
     if plan.policy == "merge-function":
-        alone = LateReplay(assignment, place, cut, progress, None)
+        alone = LateReplay(assignment, work, cut, progress, None)
         alone.run()
         alone.try_out()
         faults.reach("merge.replayed")
         return alone
-    replay = MergeReplay(assignment, place, cut, progress, None, proof)
+    replay = MergeReplay(assignment, work, cut, progress, None, proof)
     replay.run({})
     faults.reach("merge.replayed")
     return replay
@@ -297,8 +299,9 @@ def _append(
     since = produce_late.ends(prepared.settings.kafka, topic)
     assignment.affected.refuse_arrived(since)
     place = scratch.place_of(store, plan.operation_id)
-    apply.write_inputs(assignment, place)
-    _set_aside(prepared, assignment, place)
+    apply.write_inputs(assignment, prepared.work)
+    _set_aside(prepared, assignment)
+    scratch.share(prepared.work, place, [scratch.EVENTS])
     cut = read_cut(live.checkpoint).cut
     begun = AppendingPlan(
         verb=APPEND,
@@ -320,12 +323,12 @@ def _append(
     return result.appended(begun, started)
 
 
-def _set_aside(prepared: Prepared, assignment: Assignment, place: Location) -> None:
+def _set_aside(prepared: Prepared, assignment: Assignment) -> None:
     """Put rows of the batch that are no events where somebody wants to look at them."""
     plan = prepared.plan
     if plan.quarantine is not None and plan.set_aside:
         target = Location.of(plan.quarantine) / plan.operation_id
-        rows = assignment.spark.read.parquet((place / scratch.SET_ASIDE).uri.hadoop)
+        rows = assignment.spark.read.parquet((prepared.work / scratch.SET_ASIDE).uri.hadoop)
         rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
 

@@ -67,12 +67,14 @@ class Prepared:
     """A plan, and what was found out for it, which the execution goes on with.
 
     Attributes:
+        work: Where what was found out lies; see `scratch.work_of`.
         assignment: Its new events, their entities, and where these are replayed from; None when
             there is nothing to do.
         seconds: How long that took.
     """
 
     plan: MergePlan
+    work: Location
     late: LateBatch
     assignment: Assignment | None
     app: App
@@ -159,17 +161,17 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
     whole = session(settings, f"savepoints merge {query}")
     few = session_for(whole, 0)
     operation_id = new_id("op", utc_now())
-    place = scratch.place_of(store, operation_id)
+    work = scratch.work_of(store, operation_id, whole)
     assigned = None
     try:
-        late = _read(few, asked, live_query, name, place, progress)
+        late = _read(few, asked, live_query, name, work, progress)
         plan = _plan(asked, late, live_query, name, operation_id, cut)
         if plan.merged_by is None and late.rows:
             progress("finding the affected entities")
             found = affected.find(
                 Workspace(
                     session_for(whole, None) if _is_large(asked, late) else few,
-                    place,
+                    work,
                     few=late.rows <= FEW_ROWS and asked.policy != "replay-all",
                 ),
                 live_query,
@@ -183,9 +185,9 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
                 assigned = assignment.assign(found, policy)
                 plan = plan_steps.complete(plan, assigned, cut)
     except BaseException:
-        scratch.discard(store, operation_id)
+        scratch.discard(store, operation_id, work)
         raise
-    return Prepared(plan, late, assigned, app, settings, time.monotonic() - begun)
+    return Prepared(plan, work, late, assigned, app, settings, time.monotonic() - begun)
 
 
 def _read(

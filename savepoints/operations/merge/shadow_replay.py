@@ -11,6 +11,7 @@ from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.plan import Progress
+from savepoints.runtime import scratch_query
 from savepoints.runtime.replay import PARTITIONS, Live, Replay
 from savepoints.store import batch_log, scratch
 from savepoints.store.batch_log import Batch
@@ -60,6 +61,11 @@ class ShadowReplay(ABC):
     @abstractmethod
     def fields(self) -> dict[int, str]:
         """Return by operator the key field that is the entity; nothing if none is needed."""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The directories of `place` with the state and the rows that it gave."""
+        return f"{self.name}/{scratch_query.CHECKPOINT}", f"{self.name}/{scratch_query.RESULTS}"
 
     def state(self) -> CheckpointRows:
         """Return the state after the last batch that was replayed."""
