@@ -87,7 +87,7 @@ def discard(store: Store, operation_id: str, work: Location | None = None) -> No
     place = place_of(store, operation_id)
     place.delete(info.path for info in place.list())
     if work is not None and work != place:
-        shutil.rmtree(work.uri.path, ignore_errors=True)
+        shutil.rmtree(str(work), ignore_errors=True)
 
 
 def keep(spark: SparkSession, frame: DataFrame, place: Location) -> DataFrame:

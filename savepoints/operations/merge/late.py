@@ -83,13 +83,13 @@ def late(
     progress("reading the batch log (starts Spark if it is not running)")
     spark = session_for(session(settings, f"savepoints late {query}"), 0)
     operation_id = new_id("op", utc_now())
-    place = scratch.place_of(store, operation_id)
+    work = scratch.work_of(store, operation_id, spark)
     with recording(store, VERB, query=query, operation=operation_id) as noted:
         try:
-            found = dropped.find(spark, live, place, since=since, progress=progress)
+            found = dropped.find(spark, live, work, since=since, progress=progress)
             report = _report(live, found, since)
         finally:
-            scratch.discard(store, operation_id)
+            scratch.discard(store, operation_id, work)
         noted.note(
             parameters={
                 "events": str(report.events),
