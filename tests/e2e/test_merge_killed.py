@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +75,24 @@ def test_killed_and_run_again_it_is_done(stopped: Shop, point: str) -> None:
     shop.sell(day(4), day(5))
     shop.run()
     assert differing(shop, day(5)) == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("point", ["merge.followed", "merge.begun", "merge.outputs_corrected"])
+def test_killed_on_s3_it_is_done_without_the_disk_that_it_worked_on(shop: Shop, point: str) -> None:
+    shop.sell(day(0), day(4), without=ids(HELD))
+    shop.run()
+    kill(shop, point)
+    there = list(Path(tempfile.gettempdir()).glob("savepoints-op-*"))
+    for one in there:
+        shutil.rmtree(one)
+
+    merge(shop, shop.directory / "late.parquet")
+
+    assert there
+    assert differing(shop, day(4)) == 0
+    assert len(Ledger(shop.store.root).all()) == 1
+    assert not shop.store.root.list("scratch") or point in BEFORE
 
 
 @pytest.mark.nightly
