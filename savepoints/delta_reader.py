@@ -52,6 +52,8 @@ def small_rows(
     table: DeltaTable,
     columns: Sequence[str] | None = None,
     files: Sequence[str] | None = None,
+    *,
+    known: dict[str, pa.Table] | None = None,
 ) -> pa.Table:
     """Return rows of a table without partitions, whose files are small.
 
@@ -59,6 +61,8 @@ def small_rows(
         location: The table, as it was opened.
         columns: Those to read, by default all.
         files: Paths of the files to read, by default all.
+        known: All columns of files that were read before, by path, which are not read again; has
+            just those of this table afterwards. A file never changes.
 
     Returns:
         The rows; a column that a file does not have is null.
@@ -89,8 +93,17 @@ def small_rows(
 
     # Not `Schema.empty_table`, which imports pandas.
     paths = table.get_add_actions().column("path").to_pylist() if files is None else files
-    found = in_parallel(read, list(map(str, paths)))
-    return pa.concat_tables([pa.Table.from_batches([], schema), *found], promote_options="default")
+    names = list(map(str, paths))
+    there = {} if known is None else known
+    new = [one for one in names if one not in there]
+    read_now = dict(zip(new, in_parallel(read, new), strict=True))
+    found = {one: there[one] if one in there else read_now[one] for one in names}
+    if known is not None:
+        known.clear()
+        known.update(found)
+    return pa.concat_tables(
+        [pa.Table.from_batches([], schema), *found.values()], promote_options="default"
+    )
 
 
 def _by_engine(table: DeltaTable, columns: Sequence[str] | None) -> pa.Table:

@@ -267,8 +267,10 @@ class StoreTable:
         """Read rows, by default all."""
         from deltalake.exceptions import DeltaError
 
+        is_whole = columns is None and files is None
+        known = self.tables.files(self.location) if is_whole else None
         try:
-            return small_rows(self.location, table, columns, files)
+            return small_rows(self.location, table, columns, files, known=known)
         except (DeltaError, OSError) as error:
             raise self._damaged(error) from None
 

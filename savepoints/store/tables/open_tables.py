@@ -107,6 +107,11 @@ class OpenTables:
         self._held[str(location)] = replace(held, rows=rows)
         return rows
 
+    def files(self, location: Location) -> dict[str, pa.Table]:
+        """Return the files of a table that were read, by path; of a new version others are new."""
+        by_table: dict[str, dict[str, pa.Table]] = self._local.__dict__.setdefault("files", {})
+        return by_table.setdefault(str(location), {})
+
     @property
     def _held(self) -> dict[str, _Held]:
         found: dict[str, _Held] = self._local.__dict__.setdefault("held", {})

@@ -49,6 +49,30 @@ def test_what_others_have_written_is_seen(table: StoreTable) -> None:
     assert ids(other) == ["a", "c", "d", "e"]
 
 
+def test_files_that_were_read_before_are_not_read_again_and_those_that_went_are_forgotten(
+    table: StoreTable,
+) -> None:
+    wider = replace(table, schema=SCHEMA.append(pa.field("more", pa.int64())))
+    table.append([{"id": "a"}])
+    table.append([{"id": "b"}])
+    assert ids(table) == ["a", "b"]
+
+    wider.append([{"id": "c", "more": 1}])
+    table.change(("id",), lambda _: [{"id": "a"}, {"id": "d"}])
+    table.remove("id", ["b"])
+
+    of_others = of_another_process(wider).rows()
+    assert sorted(wider.rows(), key=str) == sorted(of_others, key=str)
+    assert [(one["id"], one["more"]) for one in sorted(of_others, key=lambda one: one["id"])] == [
+        ("a", None), ("c", 1), ("d", None)
+    ]  # fmt: skip
+    there = {info.path for info in table.location.list() if info.path.endswith(".parquet")}
+    kept = set(table.tables.files(table.location))
+    assert kept < there, "those of older versions are gone"
+    table.location.delete(there - kept)
+    assert ids(of_another_process(table)) == ["a", "c", "d"]
+
+
 @pytest.mark.s3
 def test_trap_a_table_that_was_made_anew_has_the_same_versions(
     table: StoreTable, place: Location
