@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from savepoints.checkpoint.logs import offset_log
+from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.model import KafkaOffsets, kafka_offsets
 from savepoints.sources.kafka.offsets import count
@@ -20,8 +21,8 @@ def note(checkpoint: str, newest: int | None, offsets: Sequence[str | None]) -> 
         offsets: Where each source of the target continues, as Spark's JSON.
 
     Returns:
-        Nothing where that is not known: of other sources than Kafka's, or when partitions were
-        added since.
+        Nothing where that is not known: of other sources than Kafka's, when partitions were added
+        since, or if the checkpoint that is left is damaged.
     """
     if newest is None:
         return []
@@ -30,7 +31,7 @@ def note(checkpoint: str, newest: int | None, offsets: Sequence[str | None]) -> 
         now = offset_log.parse(Location.of(checkpoint).get(name), name).sources
         pairs = zip(map(_of_kafka, offsets), map(_of_kafka, now), strict=True)
         records = sum(count(begin, end) for begin, end in pairs)
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, IncompatibleError):
         return []
     return (
         [f"{count_text(records, 'record')} read since then will be read again"] if records else []
