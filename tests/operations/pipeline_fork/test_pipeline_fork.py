@@ -229,7 +229,7 @@ def write(uri: str, batch: int, app: str) -> None:
 
 REFUSED: Mapping[str, tuple[dict[str, Any], type[Exception], str]] = {
     "program of another query": (
-        {"apps": {"bronze": "jobs:app"}}, UsageError, "--app was given for the query bronze, which is not",
+        {"apps": {"bronze": "jobs:app"}}, UsageError, "which is not part of this fork",
     ),
     "no such savepoint": ({"point": "never"}, SavepointNotFoundError, "never"),
 }  # fmt: skip
