@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,13 @@ class LateDesk:
         )
         settings = desk.settings.model_copy(update={"queries": {desk.query: bound}})
         return cls(dataclasses.replace(desk, settings=settings), spark)
+
+    def with_store_on_s3(self, world: LocalWorld) -> LateDesk:
+        """Return this desk with its store in a bucket of its own; nothing was done in it yet."""
+        bucket = f"desk-{uuid.uuid4().hex[:10]}"
+        world.create_bucket(bucket)
+        settings = self.desk.settings.model_copy(update={"store": f"s3://{bucket}/store"})
+        return dataclasses.replace(self, desk=dataclasses.replace(self.desk, settings=settings))
 
     def arrive(self, events: Sequence[Event]) -> None:
         """Let events arrive, and the query read them."""

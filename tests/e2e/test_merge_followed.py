@@ -33,16 +33,24 @@ MEANWHILE = (
 )
 
 
-@pytest.mark.parametrize("policy", REPLAYED)
+@pytest.mark.parametrize(
+    ("policy", "on_s3"), [*((one, False) for one in REPLAYED), ("exact", True)]
+)
 def test_trap_batches_that_the_query_runs_meanwhile_count_once(
     world: LocalWorld,
     world_environment: dict[str, str],
     spark: SparkSession,
     tmp_path: Path,
     policy: MergePolicy,
+    on_s3: bool,
 ) -> None:
-    """Four of them, of entities that the late events touch and of others; windows end in them."""
+    """Four of them, of entities that the late events touch and of others; windows end in them.
+
+    With a store on S3 the replay is on the local disk, and shared before and in the pause.
+    """
     desk = LateDesk.open(world, spark, tmp_path, "windowed")
+    if on_s3:
+        desk = desk.with_store_on_s3(world)
     desk.arrive([Event("1", "a", 1, 3), Event("2", "b", 2, 15), Event("3", "d", 4, 31)])
     desk.arrive([Event("4", "b", 8, 52), Event("5", "d", 16, 41)])
     batch = desk.write(LATE)
