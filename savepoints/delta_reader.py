@@ -94,10 +94,10 @@ def small_rows(
     # Not `Schema.empty_table`, which imports pandas.
     paths = table.get_add_actions().column("path").to_pylist() if files is None else files
     names = list(map(str, paths))
-    there = {} if known is None else known
+    there = dict(known or {})
     new = [one for one in names if one not in there]
-    read_now = dict(zip(new, in_parallel(read, new), strict=True))
-    found = {one: there[one] if one in there else read_now[one] for one in names}
+    there.update(zip(new, in_parallel(read, new), strict=True))
+    found = {one: there[one] for one in names}
     if known is not None:
         known.clear()
         known.update(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,8 +157,6 @@ class Invocation:
 _BEFORE = "savepoints.options"
 _FORMATS: tuple[OutputFormat, ...] = ("text", "json")
 _STYLES: tuple[ProgressStyle, ...] = ("auto", "plain", "none")
-# Of `Consent`, as `mutating` adds them.
-_CONSENT = ("dry_run", "yes", "no_input")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -263,11 +261,12 @@ def require_alone(flag: str, command: str) -> None:
         command: What to type instead.
     """
     context = click.get_current_context()
+    consent = {one.name for one in fields(Consent)}
     ours = [
         one
         for one in context.command.params
         if isinstance(one, click.Option) and not isinstance(one, _Unlisted)
-        and one.name not in _CONSENT and flag not in one.opts
+        and one.name not in consent and flag not in one.opts
     ]  # fmt: skip
     given = [
         one.opts[0]

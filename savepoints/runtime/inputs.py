@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from savepoints.sources.archive import table as archive_table
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.combined import archive_then_kafka, availability
 from savepoints.sources.events import offset_ranges
-from savepoints.sources.events.events import Decoding, events, without_records
+from savepoints.sources.events.events import Decoding, EventsOf, events, without_records
 from savepoints.store.tables.merge_ledger import Merge
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Inputs:
         until: KafkaOffsets,
         entities: DataFrame | None,
         merges: Sequence[str],
-        of: Callable[[DataFrame, Decoding], DataFrame] = events,
+        of: EventsOf = events,
     ) -> DataFrame:
         """Read events of an input; see `archive_then_kafka.rows`."""
         return archive_then_kafka.rows(

@@ -11,7 +11,6 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Collection
-from functools import partial
 from typing import TYPE_CHECKING
 
 from savepoints.io import Location, in_parallel
@@ -65,12 +64,9 @@ def share(
         for info in work.list(name)
         if not info.path.endswith(_CHECKSUM)
     }
-    in_parallel(partial(_copy, work, place), sorted(found - set(shared)))
+    new = sorted(found - set(shared))
+    in_parallel(lambda path: place.copy_from(work, path, path), new)
     return found
-
-
-def _copy(work: Location, place: Location, path: str) -> None:
-    place.copy_from(work, path, path)
 
 
 def replay_directory(policy: MergePolicy, strategy: ReplayStrategy | None) -> str:

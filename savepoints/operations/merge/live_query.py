@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.model import Generation, KafkaOffsets, kafka_offsets, lowest_offsets
 from savepoints.runtime.inputs import Inputs
-from savepoints.sources.events.events import Decoding, events
+from savepoints.sources.events.events import EventsOf, events
 from savepoints.store import lineage
 from savepoints.store.batch_log import Batch
 from savepoints.store.lineage import GenerationHistory, Reach
@@ -101,7 +101,7 @@ class LiveQuery:
         until: KafkaOffsets,
         entities: DataFrame | None = None,
         merges: Sequence[str] = (),
-        of: Callable[[DataFrame, Decoding], DataFrame] = events,
+        of: EventsOf = events,
     ) -> DataFrame:
         """Return events of an input, without running a job: columns of `archive.SCHEMA`.
 

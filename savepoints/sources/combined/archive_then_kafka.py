@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from savepoints.sources.archive import archive as archives
 from savepoints.sources.archive import progress
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.events.entity_filter import among, entities_of
-from savepoints.sources.events.events import RAW, Decoding, events
+from savepoints.sources.events.events import RAW, Decoding, EventsOf, events
 from savepoints.sources.kafka import read_range, topics
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def rows(
     until: KafkaOffsets,
     entities: DataFrame | Sequence[str] | None,
     merges: Sequence[str],
-    of: Callable[[DataFrame, Decoding], DataFrame] = events,
+    of: EventsOf = events,
 ) -> DataFrame:
     """Read the events of a topic between two positions, each once, and those of merges.
 

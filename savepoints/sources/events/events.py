@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.errors import UsageError
 from savepoints.spark.columns import JSON_OPTIONS
@@ -18,6 +18,8 @@ from savepoints.spark.columns import JSON_OPTIONS
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# Returns what is wanted of each event, of records: `events`, or `without_records`.
+EventsOf: TypeAlias = "Callable[[DataFrame, Decoding], DataFrame]"
 # Columns of Kafka's source, with headers.
 RAW_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
