@@ -21,7 +21,7 @@ from savepoints.operations.migrate.migrate import MigrationOptions, PreparedMigr
 from savepoints.operations.rollback import journalled
 from savepoints.operations.rollback.generation_change import GenerationPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
-from savepoints.operations.savepoint import reread_topics, restore, restore_checks
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.operations.savepoint.restore import RestorePlan
 from savepoints.outputs.delta.write import app_id
 from savepoints.outputs.fork import isolated_copy
@@ -202,7 +202,7 @@ def plan_one(
         outputs=options.outputs or {},
     )  # fmt: skip
     complete = bindings.complete(store)
-    again = reread_topics.notes(store, saved)
+    again = restore_checks.topics_read_again(store, saved)
     notes = _source_notes(saved, bound, complete) if options.check_source else []
     if bound.has_other_program and options.migration is None:
         notes.append(

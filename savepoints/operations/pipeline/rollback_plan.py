@@ -27,7 +27,7 @@ from savepoints.operations.pipeline.rollback_cut import MemberCut
 from savepoints.operations.rollback import journalled, rollback
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.query_context import beside, checkpoint_of
-from savepoints.operations.savepoint import reread_topics
+from savepoints.operations.savepoint import restore_checks
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Plan, Step
 from savepoints.store import bindings
@@ -321,7 +321,7 @@ def make(
             stopped=options.stopped or query in paused,
         )
         passed = [read.topic for read in cut.topic_reads]
-        again = reread_topics.notes(store, cut.savepoint, besides=passed)
+        again = restore_checks.topics_read_again(store, cut.savepoint, besides=passed)
         alone = replace(
             alone,
             operation_id=name,

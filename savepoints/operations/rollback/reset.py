@@ -34,9 +34,9 @@ from savepoints.operations.rollback import (
     generation_change,
     journalled,
     next_outputs,
+    notes,
     reset_versions,
     safety_savepoint,
-    topic_notes,
 )
 from savepoints.operations.rollback.generation_change import (
     Moved,
@@ -186,7 +186,7 @@ def plan(
         begin_at=begin_at,
     )
     present = context.present()
-    notes = _warnings(context, now, moves, again, state, outputs, rewound, begin_at)
+    about_reset = _warnings(context, now, moves, again, state, outputs, rewound, begin_at)
     return ResetPlan(
         **context.leaving(present),
         verb=VERB,
@@ -194,7 +194,7 @@ def plan(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(context, now, state, checkpoint, begin_at, rewound),
         ),
-        warnings=(*assumed, *notes),
+        warnings=(*assumed, *about_reset),
         command=command,
         savepoint_id=present.safety_id if state == "keep" else None,
         checkpoint=checkpoint,
@@ -464,5 +464,5 @@ def _warnings(
     warnings += [note for one in rewound for note in plan_text.notes(one)]
     number = context.current.generation
     foreign = of_other_topics(context.store, context.query, number, _offsets(moves))
-    warnings += topic_notes.notes(context.store, context.query)
+    warnings += notes.of_topics(context.store, context.query)
     return warnings + [_not_again(one, now.topics) for one in foreign]

@@ -10,29 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Literal
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on
-from savepoints.config.settings import QuerySettings
-from savepoints.errors import (
-    UsageError,
-)
+from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Form, lowest_offsets
-from savepoints.moments import parse_rfc3339
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
     generation_change,
     journalled,
     next_outputs,
-    read_again,
+    notes,
     run_to_point,
     safety_savepoint,
-    topic_notes,
 )
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
@@ -47,8 +41,7 @@ from savepoints.sources.combined import availability, available_ranges
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.root import Store
-from savepoints.store.tables import living_line
-from savepoints.texts import count_text, moment_text, span_text
+from savepoints.texts import moment_text
 
 VERB = "rollback"
 
@@ -184,8 +177,9 @@ def plan(
     context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, wanted)
     made = _plan(context, found, asked)
-    told = topic_notes.notes(store, name, found.savepoint_id if found.is_saved else None)
-    return replace(made, warnings=(*made.warnings, *_by_time(store, wanted, found), *told))
+    topics = notes.of_topics(store, name, found.savepoint_id if found.is_saved else None)
+    point_notes = notes.of_point(store, wanted, found)
+    return replace(made, warnings=(*made.warnings, *point_notes, *topics))
 
 
 def plan_one(
@@ -215,7 +209,7 @@ def plan_one(
 
 def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> RollbackPlan:
     """Plan a rollback that was not begun before."""
-    notes = _refuse_unreadable(context, found, asked)
+    readable = _refuse_unreadable(context, found, asked)
     form, checkpoint = _restoring(context, found, asked)
     # The generation goes back to the program and the tables of its target.
     binding = _binding(context, found)
@@ -244,14 +238,14 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
             *_steps(found, form, checkpoint, context.number, outputs),
         ),
         warnings=(
-            *notes,
-            *_warnings(context.current.checkpoint, present),
+            *readable,
+            *notes.of_present(context.current.checkpoint, present),
             *(
-                read_again.note(context.current.checkpoint, present.batch_id, found.offsets)
+                notes.of_records(context.current.checkpoint, present.batch_id, found.offsets)
                 if found.ends is None and asked.sources is None
-                else []
+                else ()
             ),
-            *_program(context.bound, bound),
+            *notes.of_program(context.bound, bound),
             *told,
         ),
         command=_command(found.words, asked),
@@ -405,51 +399,3 @@ def _steps(
         )
     steps.append(Step("generation_begun", f"begin generation {number} of {found.query}"))
     return steps
-
-
-def _program(now: QuerySettings | None, then: QuerySettings | None) -> list[str]:
-    """Say that the query continues with another program: over a promotion, the one before it."""
-    if now is None or then is None or now.app == then.app:
-        return []
-    return [f"the query continues with the program {then.app}, not {now.app}"]
-
-
-def _by_time(store: Store, wanted: Point, found: ResolvedTarget) -> list[str]:
-    """Say how far a savepoint is from the time that it was chosen by, and which are nearer."""
-    if not (isinstance(wanted, Named) and wanted.name.startswith("@")):
-        return []
-    text = wanted.name[1:]
-    moment = parse_rfc3339(text)
-    before = span_text(moment - found.committed_at)
-    distance = f"{found.savepoint_id} was committed {before} before {text}"
-    return [distance, *_passed_over(store, found, moment, text)]
-
-
-def _passed_over(store: Store, found: ResolvedTarget, moment: datetime, text: str) -> list[str]:
-    """Say which savepoints are nearer to a time, but of batches that no longer count."""
-    known = store.catalog.all()
-    gone = living_line.left(known, store.generations.all())
-    nearer = [
-        one
-        for one in known
-        if one.query == found.query
-        and one.id in gone
-        and found.committed_at < one.cut.committed_at <= moment
-    ]
-    if not nearer:
-        return []
-    newest = max(nearer, key=lambda one: one.cut.committed_at)
-    note = (
-        f"not used although nearer to {text}: {count_text(len(nearer), 'savepoint')} "
-        f"of batches that no longer count, the newest of them {newest.id} ({gone[newest.id]}); to "
-        f"go there all the same: savepoints rollback {newest.id}"
-    )
-    return [note]
-
-
-def _warnings(checkpoint: str, present: Present) -> list[str]:
-    if present.batch_id is None:
-        return [f"{checkpoint} has no committed batch, so no safety savepoint is taken"]
-    if present.safety_id is None:
-        return ["without a safety savepoint, this rollback cannot be undone"]
-    return []

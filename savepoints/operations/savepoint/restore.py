@@ -25,7 +25,6 @@ from savepoints.model import Form, OperatorState, Provider, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import (
     forms,
-    reread_topics,
     restore_checks,
     restored_layout,
 )
@@ -209,7 +208,11 @@ def plan(
         copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
         warnings=(
             *(restore_checks.unknown_outputs(savepoint) if asked and check_outputs else ()),
-            *(reread_topics.notes(store, savepoint) if asked and sources is None else ()),
+            *(
+                restore_checks.topics_read_again(store, savepoint)
+                if asked and sources is None
+                else ()
+            ),
         ),
     )  # fmt: skip
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from savepoints.checkpoint.logs import source_positions
 from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError, VerificationError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Cut, Savepoint
+from savepoints.model import Cut, Savepoint, lowest_offsets
+from savepoints.operations.savepoint import history
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import owner_prefix
+from savepoints.store import bindings
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
@@ -77,6 +79,40 @@ def unknown_outputs(savepoint: Savepoint) -> tuple[str, ...]:
         "batches "
     )
     return (note + "silently drops them when they run again",)
+
+
+def topics_read_again(
+    store: Store, savepoint: Savepoint, *, besides: Collection[str] = ()
+) -> Iterator[str]:
+    """Say which topics may have records after a savepoint's offsets that were rolled back.
+
+    A table cannot be read across its rewind: Delta fails. A topic keeps what was rolled back, and
+    reads as if nothing had happened.
+
+    Args:
+        besides: Topics that are not read again from there.
+    """
+    topics = lowest_offsets(savepoint.cut.offsets).keys() - {*besides}
+    if not topics:
+        return
+    later = [
+        one
+        for one in store.generations.all()
+        if one.query != savepoint.query and one.went_on_after(savepoint)
+    ]
+    if not later:
+        return
+    known, settings = store.catalog.all(), bindings.complete(store)
+    names = {one.query for one in later}
+    written = {name: {*history.output_topics(known, name, settings)} for name in names}
+    for writer in later:
+        for topic in sorted(topics & written[writer.query]):
+            yield (
+                f"{savepoint.query} will read topic {topic} from the offsets of {savepoint.id} "
+                f"on, but {writer.query}, which writes the topic, has since begun "
+                f"generation {writer.generation} ({writer.begun_by}), so records in between that "
+                "were rolled back will be read as well; to avoid this, choose a later savepoint"
+            )
 
 
 def refuse_seen(savepoint: Savepoint) -> None:

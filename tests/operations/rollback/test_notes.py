@@ -1,11 +1,11 @@
-"""What a plan says of the records that are read once more."""
+"""What a plan to go back says of the records that are read once more."""
 
 from __future__ import annotations
 
 import pytest
 
 from savepoints.io import Location
-from savepoints.operations.rollback import read_again
+from savepoints.operations.rollback import notes
 
 THEN = '{"orders":{"0":10,"1":20}}'
 
@@ -24,6 +24,6 @@ def test_of_kafka_it_is_known_how_many(on_local: Location, now: str, said: list[
     settings = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
     (on_local / "live").put("offsets/4", f"v1\n{settings}\n{now}".encode())
 
-    assert read_again.note(str(on_local / "live"), 4, [THEN]) == said
-    assert read_again.note(str(on_local / "live"), None, [THEN]) == []
-    assert read_again.note(str(on_local / "gone"), 4, [THEN]) == []
+    assert [*notes.of_records(str(on_local / "live"), 4, [THEN])] == said
+    assert not [*notes.of_records(str(on_local / "live"), None, [THEN])]
+    assert not [*notes.of_records(str(on_local / "gone"), 4, [THEN])]

@@ -1,0 +1,138 @@
+"""What a plan to go back says besides its steps: of its point, its program, and its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from savepoints.checkpoint.logs import offset_log
+from savepoints.config.settings import QuerySettings
+from savepoints.errors import IncompatibleError
+from savepoints.io import Location
+from savepoints.model import KafkaOffsets, OutputTopic, kafka_offsets, lowest_offsets
+from savepoints.moments import parse_rfc3339
+from savepoints.operations.rollback.safety_savepoint import Present
+from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
+from savepoints.operations.savepoint import history, restore_checks
+from savepoints.sources.kafka.offsets import count
+from savepoints.store import bindings
+from savepoints.store.root import Store
+from savepoints.store.tables import living_line
+from savepoints.texts import count_text, offsets_text, span_text
+
+
+def of_point(store: Store, wanted: Point, found: ResolvedTarget) -> Iterator[str]:
+    """Say how far a savepoint is from the time that it was chosen by, and which are nearer."""
+    if not (isinstance(wanted, Named) and wanted.name.startswith("@")):
+        return
+    text = wanted.name[1:]
+    moment = parse_rfc3339(text)
+    before = span_text(moment - found.committed_at)
+    yield f"{found.savepoint_id} was committed {before} before {text}"
+    yield from _passed_over(store, found, moment, text)
+
+
+def _passed_over(store: Store, found: ResolvedTarget, moment: datetime, text: str) -> Iterator[str]:
+    """Say which savepoints are nearer to a time, but of batches that no longer count."""
+    known = store.catalog.all()
+    gone = living_line.left(known, store.generations.all())
+    nearer = [
+        one
+        for one in known
+        if one.query == found.query
+        and one.id in gone
+        and found.committed_at < one.cut.committed_at <= moment
+    ]
+    if not nearer:
+        return
+    newest = max(nearer, key=lambda one: one.cut.committed_at)
+    yield (
+        f"not used although nearer to {text}: {count_text(len(nearer), 'savepoint')} "
+        f"of batches that no longer count, the newest of them {newest.id} ({gone[newest.id]}); to "
+        f"go there all the same: savepoints rollback {newest.id}"
+    )
+
+
+def of_present(checkpoint: str, present: Present) -> Iterator[str]:
+    """Say why there will be no safety savepoint, if there will be none."""
+    if present.batch_id is None:
+        yield f"{checkpoint} has no committed batch, so no safety savepoint is taken"
+    elif present.safety_id is None:
+        yield "without a safety savepoint, this rollback cannot be undone"
+
+
+def of_program(now: QuerySettings | None, then: QuerySettings | None) -> Iterator[str]:
+    """Say that the query continues with another program: over a promotion, the one before it."""
+    if now is not None and then is not None and now.app != then.app:
+        yield f"the query continues with the program {then.app}, not {now.app}"
+
+
+def of_records(checkpoint: str, newest: int | None, offsets: Sequence[str | None]) -> Iterator[str]:
+    """Say how many records lie between a target and the newest batch.
+
+    Nothing is said where that is not known: of other sources than Kafka's, when partitions were
+    added since, or if the checkpoint that is left is damaged.
+
+    Args:
+        checkpoint: Of the generation that is left.
+        newest: Its newest committed batch, None when it has none.
+        offsets: Where each source of the target continues, as Spark's JSON.
+    """
+    if newest is None:
+        return
+    name = f"offsets/{newest}"
+    try:
+        now = offset_log.parse(Location.of(checkpoint).get(name), name).sources
+        pairs = zip(map(_of_kafka, offsets), map(_of_kafka, now), strict=True)
+        records = sum(count(begin, end) for begin, end in pairs)
+    except (FileNotFoundError, ValueError, IncompatibleError):
+        return
+    if records:
+        yield f"{count_text(records, 'record')} read since then will be read again"
+
+
+def _of_kafka(position: str | None) -> KafkaOffsets:
+    found = kafka_offsets(position)
+    if found is None:
+        raise ValueError(f"{position} is not a set of Kafka offsets")
+    return found
+
+
+def of_topics(store: Store, query: str, savepoint_id: str | None = None) -> Iterator[str]:
+    """Say that topics keep what they have, and who reads it; and what the query reads again.
+
+    Args:
+        savepoint_id: What the query goes back to; None if that is not a savepoint.
+    """
+    known = store.catalog.all()
+    saved = {
+        topic.topic: topic for one in known if one.id == savepoint_id for topic in one.output_topics
+    }
+    newest = {one.query: one for one in reversed(known)}
+    for topic in history.output_topics(known, query, bindings.complete(store)):
+        readers = sorted(
+            name
+            for name, one in newest.items()
+            if name != query and topic in lowest_offsets(one.cut.offsets)
+        )
+        what = (
+            f"topic {topic} keeps the records of the batches that run again"
+            f"{_since(saved.get(topic))}, and gets them a second time: its readers see both"
+        )
+        if readers:
+            what += (
+                f"; to roll back its readers ({', '.join(readers)}) as well: savepoints pipeline "
+                f"rollback {query} NAME"
+            )
+        yield what
+    for one in known:
+        if one.id == savepoint_id:
+            yield from restore_checks.topics_read_again(store, one)
+
+
+def _since(topic: OutputTopic | None) -> str:
+    """Say from which offsets on a topic has what a savepoint does not."""
+    if topic is None or topic.ends is None:
+        return ""
+    earliest = "" if topic.is_exact else " at the earliest"
+    return f", from offsets {offsets_text(topic.ends)} on{earliest}"
