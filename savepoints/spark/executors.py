@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING
+
+from savepoints import temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +38,7 @@ def with_package(spark: SparkSession) -> SparkSession:
     application = str(context.applicationId)
     if application in _SENT:
         return spark
-    file = Path(tempfile.mkdtemp(prefix="savepoints-")) / "savepoints.zip"
+    file = temporary.directory("package") / "savepoints.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in sorted(_PACKAGE.rglob("*.py")):
             archive.write(source, source.relative_to(_PACKAGE.parent))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from savepoints import temporary
 from savepoints.spark import private_api
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def load(spark: SparkSession, name: str, sources: Sequence[str]) -> JavaObject:
     """
     key = (str(spark.sparkContext.applicationId), name)
     if key not in _LOADED:
-        jar = Path(tempfile.mkdtemp(prefix="savepoints-")) / f"{name}.jar"
+        jar = temporary.directory("java") / f"{name}.jar"
         with zipfile.ZipFile(jar, "w") as archive:
             for one, data in private_api.compiled(spark, sources).items():
                 archive.writestr(f"{one.replace('.', '/')}.class", data)

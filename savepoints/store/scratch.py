@@ -7,12 +7,11 @@ local disk, and the files that are needed from then on are copied to the store.
 
 from __future__ import annotations
 
-import atexit
 import shutil
-import tempfile
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from savepoints import temporary
 from savepoints.io import Location, in_parallel
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
@@ -38,9 +37,7 @@ def work_of(store: Store, operation_id: str, spark: SparkSession) -> Location:
     if store.root.uri.scheme == "file" or not is_here:
         return place_of(store, operation_id)
     disk = (spark.conf.get("spark.local.dir", None) or "").partition(",")[0]
-    directory = tempfile.mkdtemp(prefix=f"savepoints-{operation_id}-", dir=disk or None)
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return Location.of(directory)
+    return Location.of(str(temporary.directory(operation_id, disk or None)))
 
 
 def share(
