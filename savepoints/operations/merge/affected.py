@@ -98,12 +98,14 @@ def find(
     given: DataFrame,
     *,
     merge_id: str,
+    removes: bool,
     controls: int,
 ) -> Affected:
     """Compare a late batch with the events that the query has seen.
 
     Args:
         given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
+        removes: Whether some of these remove others.
     """
     spark = work.spark
     chosen = _controls(spark, live, name, given, controls, merge_id)
@@ -124,8 +126,12 @@ def find(
         for each in live.inputs.app.inputs
     }
     known = archive.corrected(history[name], live.merge_ids, live.merged_at)
-    _require_removable(live, given, known)
-    late = work.keep(_new(given, known), "affected/late")
+    if removes:
+        _require_removable(live, given, known)
+        news = _news_and_removed(given, known)
+    else:
+        news = batch.unknown(given, known)
+    late = work.keep(news, "affected/late")
     rows = late.select("event_id", "entity").distinct().count()
     return Affected(work, live, name, merge_id, late, rows, chosen, history)
 
@@ -149,8 +155,8 @@ def _controls(
     return spark.createDataFrame([(one,) for one in found], "entity string")
 
 
-def _new(given: DataFrame, known: DataFrame) -> DataFrame:
-    """Return the events of a batch that are not known."""
+def _news_and_removed(given: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the events of a batch that are not known, and those that it removes."""
     news = batch.unknown(given, known)
     fresh = news.where("op = 'insert'")
     # When it happened counts, and not when the one that replaces it did.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.state import layout
@@ -12,6 +14,10 @@ from savepoints.outputs.correct import controls as correct_controls
 from savepoints.outputs.correct.controls import OutputControls
 from savepoints.sources.late import affected_entities
 from savepoints.texts import count_text
+
+if TYPE_CHECKING:
+    from savepoints.model import OutputVersion
+    from savepoints.state.merge.controls import StateControls
 
 
 @dataclass(frozen=True)
@@ -52,20 +58,22 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
 
     assignment = replay.assignment
     mine = assignment.replayed.where("control")
-    live = CheckpointRows.of(assignment.spark, replay.cut, read_cut(replay.cut))
-    state = merge_controls.compare_states(
-        live,
-        replay.state(),
-        replay.replay.operators,
-        replay.fields(),
-        mine.select("entity"),
-        layout=layout.read(replay.cut),
-        tolerance=tolerance,
-    )
     app = assignment.live.inputs.app
     rows = replay.outputs()
-    outputs = tuple(
-        correct_controls.compare_rows(
+
+    def compare_state() -> StateControls:
+        return merge_controls.compare_states(
+            CheckpointRows.of(assignment.spark, replay.cut, read_cut(replay.cut)),
+            replay.state(),
+            replay.replay.operators,
+            replay.fields(),
+            mine.select("entity"),
+            layout=layout.read(replay.cut),
+            tolerance=tolerance,
+        )
+
+    def compare_output(one: OutputVersion) -> OutputControls:
+        return correct_controls.compare_rows(
             assignment.spark,
             one,
             affected_entities.versioned(mine, assignment.base_versions(one.name)),
@@ -78,8 +86,12 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
             tolerance=tolerance,
             selection=app.outputs[one.name].selection,
         )
-        for one in replay.proof.outputs
-    )
+
+    # Most of the time goes into planning, which one query after the other does on one core.
+    with ThreadPoolExecutor() as pool:
+        of_state = pool.submit(compare_state)
+        outputs = tuple(pool.map(compare_output, replay.proof.outputs))
+        state = of_state.result()
     samples = [
         f"{one.entity} in operator {one.operator_id}: {one.live} live, {one.replayed} replayed"
         for one in state.sample

@@ -178,6 +178,7 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
                 name,
                 _events(late, asked, operation_id),
                 merge_id=operation_id,
+                removes=late.removed > 0,
                 controls=_controls(asked, settings),
             )
             plan = replace(plan, rows=found.rows, known=max(0, plan.known - found.rows))
@@ -232,9 +233,9 @@ def _events(late: LateBatch, asked: MergeRequest, merge_id: str) -> DataFrame:
     found = late.events.selectExpr(*EVENT, f"'{merge_id}' as merge_id", "op")
     if asked.policy not in _ONLY_ADD:
         return found
-    if removed := found.where("op = 'remove'").count():
+    if late.removed:
         raise UsageError(
-            f"the batch removes or replaces {count_text(removed, 'event')}, but "
+            f"the batch removes or replaces {count_text(late.removed, 'event')}, but "
             f"{_ONLY_ADD[asked.policy]}",
             hint=f"omit --policy {asked.policy}",
             query=asked.query,

@@ -83,15 +83,11 @@ def compare_rows(
     found = rows.differing(entities, replayed)
     schema = rows.table.schema
     differs = _apart(found.frame, schema, tolerance)
-    differs.persist()
-    try:
-        counted = {one["side"]: one["count"] for one in differs.groupBy("side").count().collect()}
-        touched, shown = 0, _NOTHING
-        if counted:  # Mostly nothing differs, and each of these is a job.
-            touched = differs.select(f"{ROW}.{quoted(rows.entity)}").distinct().count()
-            shown = _sample(differs)
-    finally:
-        differs.unpersist()
+    counted = {one["side"]: one["count"] for one in differs.groupBy("side").count().collect()}
+    touched, shown = 0, _NOTHING
+    if counted:  # Mostly nothing differs, so it does not pay to keep the rows for these.
+        touched = differs.select(f"{ROW}.{quoted(rows.entity)}").distinct().count()
+        shown = _sample(differs)
     return OutputControls(
         live.name,
         rows.current(entities).count(),

@@ -42,18 +42,20 @@ class LateBatch:
             and inserted. Stored, so that every read is the same.
         content_hash: Of the events in any order: two differently seeded xxHash64 of each,
             by XOR, in hex.
+        removed: Events that are removed or replaced.
         seen: Events that were left out because the query has counted them.
     """
 
     events: DataFrame
     rows: int
     entities: int
+    removed: int
     first_event_time: datetime | None
     last_event_time: datetime | None
     content_hash: str
     doubled: int
-    rejected: tuple[Rejected, ...]
-    ignored: tuple[str, ...]
+    rejected: tuple[Rejected, ...] = ()
+    ignored: tuple[str, ...] = ()
     left_out: int = 0
     seen: int = 0
 
@@ -95,16 +97,24 @@ def read(
             input=source.name,
         )
     marked = validate.marked(stored, source.decoding)
+    # Null for rows that cannot be decoded.
+    op = F.when(F.col(REASON).isNull(), F.col(OP))
+    ops = {row[0] for row in marked.select(op).distinct().collect()}
     good = marked.where(f"{REASON} IS NULL").drop(REASON, UNREADABLE)
-    made = late_records.store(spark, good, source, place, at=at, encoded=stored.is_records)
+    made = late_records.store(
+        spark, good, sorted(ops - {None}), source, place, at=at, encoded=stored.is_records
+    )
     left_out = 0
     if before is not None:
         is_left_out = F.coalesce(F.col("event_time") >= F.lit(before), F.expr("false"))
         left_out = made.where(is_left_out).count()
         made = made.where(~is_left_out)
     checked = validate.checked(made, clock)
-    rejected = _set_aside(validate.bad_rows(marked, checked), batch, quarantine)
-    return replace(_summed_up(checked, rejected, stored.ignored), left_out=left_out)
+    found, are_bad = _summed_up(checked)
+    rejected: tuple[Rejected, ...] = ()
+    if are_bad or None in ops:
+        rejected = _set_aside(validate.bad_rows(marked, checked), batch, quarantine)
+    return replace(found, rejected=rejected, ignored=stored.ignored, left_out=left_out)
 
 
 def replacing(
@@ -129,8 +139,9 @@ def replacing(
         }
     )
     checked = validate.checked(moved, None)
-    rejected = _set_aside(validate.bad_rows(checked), what, quarantine)
-    return replace(_summed_up(checked, rejected, ()), seen=seen)
+    found, are_bad = _summed_up(checked)
+    rejected = _set_aside(validate.bad_rows(checked), what, quarantine) if are_bad else ()
+    return replace(found, rejected=rejected, seen=seen)
 
 
 def _set_aside(bad: DataFrame, batch: str, quarantine: Location | None) -> tuple[Rejected, ...]:
@@ -170,14 +181,14 @@ def _among(schema: StructType, names: Sequence[str]) -> StructType:
     return StructType([one for one in schema if one.name in names])
 
 
-def _summed_up(
-    checked: DataFrame, rejected: tuple[Rejected, ...], ignored: tuple[str, ...]
-) -> LateBatch:
+def _summed_up(checked: DataFrame) -> tuple[LateBatch, bool]:
+    """Count what there is, in one job; return the batch of the good rows, and if any are bad."""
     from pyspark.sql import functions as F
 
-    good = checked.where(f"{REASON} IS NULL").drop(REASON)
-    once = good.where(f"{DOUBLE} = 1").drop(DOUBLE)
-    is_first = F.col(DOUBLE) == 1
+    once = checked.where(f"{REASON} IS NULL AND {DOUBLE} = 1").drop(REASON, DOUBLE)
+    is_good = F.col(REASON).isNull()
+    is_first = is_good & (F.col(DOUBLE) == 1)
+    event_time = F.when(is_good, F.col("event_time"))
     content = ("event_id", "entity", "event_time", "value", OP)
     hashes = (
         F.coalesce(F.bit_xor(F.when(is_first, F.xxhash64(F.lit(seed), *content))), F.lit(0)).alias(
@@ -185,12 +196,14 @@ def _summed_up(
         )
         for seed in _SEEDS
     )
-    row = good.agg(
+    row = checked.agg(
         F.count_if(is_first).alias("rows"),
-        F.count_if(~is_first).alias("doubled"),
-        F.count_distinct("entity").alias("entities"),
-        F.unix_micros(F.min("event_time")).alias("first"),
-        F.unix_micros(F.max("event_time")).alias("last"),
+        F.count_if(is_good & ~is_first).alias("doubled"),
+        F.count_if(~is_good).alias("bad"),
+        F.count_if(is_first & (F.col(OP) != INSERT)).alias("removed"),
+        F.count_distinct(F.when(is_good, F.col("entity"))).alias("entities"),
+        F.unix_micros(F.min(event_time)).alias("first"),
+        F.unix_micros(F.max(event_time)).alias("last"),
         *hashes,
     ).collect()[0]
     words = (row[f"hash{seed}"] % (1 << 64) for seed in _SEEDS)
@@ -199,17 +212,17 @@ def _summed_up(
         "offset", F.col("offset") + F.when(F.col(OP) == REPLACE, 1).otherwise(0)
     )
     both = removed.unionByName(inserted.withColumn(OP, F.lit(INSERT)))
-    return LateBatch(
+    batch = LateBatch(
         both.select(*EVENT, OP),
         int(row["rows"]),
         int(row["entities"]),
+        int(row["removed"]),
         _moment(row["first"]),
         _moment(row["last"]),
         "".join(f"{one:016x}" for one in words),
         int(row["doubled"]),
-        rejected,
-        ignored,
     )
+    return batch, bool(row["bad"])
 
 
 def _moment(micros: int | None) -> datetime | None:

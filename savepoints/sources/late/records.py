@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +38,7 @@ class LateInput:
 def store(
     spark: SparkSession,
     good: DataFrame,
+    ops: Sequence[str],
     source: LateInput,
     place: Location,
     *,
@@ -46,6 +47,13 @@ def store(
 ) -> DataFrame:
     """Encode, number and decode rows, and store the result.
 
+    Args:
+        good: Rows of `files.read` without bad ones.
+        ops: Those that they have.
+        place: An empty directory.
+        at: Timestamp of records that have none.
+        encoded: Whether the rows are records already.
+
     Returns:
         Columns `EVENT_SCHEMA` and `op`, a row for each.
     """
@@ -53,10 +61,9 @@ def store(
 
     raw, schema = f"{RAW_SCHEMA}, {OP} string", f"{EVENT_SCHEMA}, {OP} string"
     records, decoded = place.uri / "records", place.uri / "events"
-    # `encode` and `decode` keep no other columns, so each op goes through them on its own.
-    ops = sorted(op for (op,) in good.select(OP).distinct().collect())
     if not ops:
         return spark.createDataFrame([], schema).select(*EVENT, OP)
+    # `encode` and `decode` keep no other columns, so each op goes through them on its own.
     for op in ops:
         rows = good.where(f"{OP} = '{op}'").drop(OP)
         with _failures(source, "encoded"):

@@ -339,7 +339,7 @@ def test_rows_that_cannot_be_applied_are_refused(spark: SparkSession, tmp_path: 
     entities = {"a": bases[0].version}
     by_day = planned(uri, bases[0], mode="upsert", key=("day",))
 
-    with pytest.raises(IncompatibleError, match="without client"):
+    with pytest.raises(IncompatibleError, match="without a value in client"):
         corrected(spark, by_day, entities, [(None, 1, 1, None, 0)])
     with pytest.raises(IncompatibleError, match="several rows"):
         corrected(spark, by_day, entities, [("a", 3, 1, None, 0), ("a", 3, 2, None, 0)])
