@@ -343,7 +343,7 @@ def test_rows_that_cannot_be_applied_are_refused(spark: SparkSession, tmp_path: 
         corrected(spark, by_day, entities, [(None, 1, 1, None, 0)])
     with pytest.raises(IncompatibleError, match="several rows"):
         corrected(spark, by_day, entities, [("a", 3, 1, None, 0), ("a", 3, 2, None, 0)])
-    with pytest.raises(IncompatibleError, match="a row of another client already has"):
+    with pytest.raises(IncompatibleError, match="a row for another client already has"):
         corrected(spark, by_day, entities, [("a", 2, 1, None, 0)])
     with pytest.raises(IncompatibleError, match="does not write"):
         corrected(spark, by_day, entities, [("a", 2, 0)], "client string, day int")
