@@ -1,7 +1,8 @@
 """Directories for temporary files that nobody has to remove after a process that was killed.
 
 Beside each lies a file that its process keeps locked, and whoever makes a directory removes those
-whose lock is free. Process numbers would not do: containers that share a disk count their own.
+whose lock is free. Process numbers would not do: containers that share a disk count their own. The
+file has an ending that nobody else uses, for what lies beside it is removed unseen.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-_PREFIX, _LOCK = "savepoints-", ".lock"
-# Open until this process ends, by which the locks are given up.
-_HELD: list[IO[str]] = []
+_PREFIX, _LOCK = "savepoints-", ".savepoints-lock"
+# Open locks of this process, by directory.
+_HELD: dict[Path, IO[str]] = {}
 
 
 def directory(name: str, parent: str | Path | None = None) -> Path:
     """Make an empty directory, which goes when this process ends, or when a later one makes one.
+
+    Only its user may read it.
 
     Args:
         name: What is in it; a part of its own name.
@@ -39,10 +42,17 @@ def directory(name: str, parent: str | Path | None = None) -> Path:
         lock.close()
         return directory(name, parent)
     made = path.with_suffix("")
-    made.mkdir()
-    _HELD.append(lock)
-    atexit.register(_remove, path)
+    made.mkdir(mode=0o700)
+    _HELD[made] = lock
+    atexit.register(remove, made)
     return made
+
+
+def remove(made: Path) -> None:
+    """Remove a directory that `directory` made; removed before, nothing happens."""
+    if (lock := _HELD.pop(made, None)) is not None:
+        _remove(Path(f"{made}{_LOCK}"))
+        lock.close()
 
 
 def _remove_abandoned(above: Path) -> None:

@@ -69,3 +69,29 @@ def test_what_is_not_made_by_this_stays(tmp_path: Path) -> None:
     temporary.directory("op", tmp_path)
 
     assert all(one.exists() for one in theirs)
+
+
+def test_trap_a_lock_file_of_a_cron_job_is_not_ours(tmp_path: Path) -> None:
+    """`flock /tmp/savepoints-nightly.lock savepoints create …`, beside what the job writes."""
+    lock, kept = tmp_path / "savepoints-nightly.lock", tmp_path / "savepoints-nightly"
+    lock.touch()
+    kept.mkdir()
+
+    temporary.directory("op", tmp_path)
+
+    assert lock.exists()
+    assert kept.exists()
+
+
+def test_trap_nobody_else_reads_what_is_in_it(tmp_path: Path) -> None:
+    assert temporary.directory("op", tmp_path).stat().st_mode & 0o777 == 0o700
+
+
+def test_removed_before_the_end_it_leaves_nothing(tmp_path: Path) -> None:
+    made = temporary.directory("op", tmp_path)
+    (made / "rows").touch()
+
+    temporary.remove(made)
+    temporary.remove(made)
+
+    assert not list(tmp_path.iterdir())

@@ -7,8 +7,8 @@ local disk, and the files that are needed from then on are copied to the store.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from savepoints import temporary
@@ -80,7 +80,7 @@ def discard(store: Store, operation_id: str, work: Location | None = None) -> No
     place = place_of(store, operation_id)
     place.delete(info.path for info in place.list())
     if work is not None and work != place:
-        shutil.rmtree(str(work), ignore_errors=True)
+        temporary.remove(Path(str(work)))
 
 
 def keep(spark: SparkSession, frame: DataFrame, place: Location) -> DataFrame:

@@ -177,9 +177,9 @@ def plan(
     context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, wanted)
     made = _plan(context, found, asked)
-    topics = notes.of_topics(store, name, found.savepoint_id if found.is_saved else None)
+    topic_notes = notes.of_topics(store, name, found.savepoint_id if found.is_saved else None)
     point_notes = notes.of_point(store, wanted, found)
-    return replace(made, warnings=(*made.warnings, *point_notes, *topics))
+    return replace(made, warnings=(*made.warnings, *point_notes, *topic_notes))
 
 
 def plan_one(
@@ -209,7 +209,7 @@ def plan_one(
 
 def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> RollbackPlan:
     """Plan a rollback that was not begun before."""
-    readable = _refuse_unreadable(context, found, asked)
+    source_notes = _refuse_unreadable(context, found, asked)
     form, checkpoint = _restoring(context, found, asked)
     # The generation goes back to the program and the tables of its target.
     binding = _binding(context, found)
@@ -238,7 +238,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
             *_steps(found, form, checkpoint, context.number, outputs),
         ),
         warnings=(
-            *readable,
+            *source_notes,
             *notes.of_present(context.current.checkpoint, present),
             *(
                 notes.of_records(context.current.checkpoint, present.batch_id, found.offsets)

@@ -111,9 +111,9 @@ def read(
         made = made.where(~is_left_out)
     checked = validate.checked(made, clock)
     found, are_bad = _summed_up(checked)
-    rejected: tuple[Rejected, ...] = ()
-    if are_bad or None in ops:
-        rejected = _set_aside(validate.bad_rows(marked, checked), batch, quarantine)
+    are_bad = are_bad or None in ops
+    bad = validate.bad_rows(marked, checked)
+    rejected = _set_aside(bad, batch, quarantine) if are_bad else ()
     return replace(found, rejected=rejected, ignored=stored.ignored, left_out=left_out)
 
 
