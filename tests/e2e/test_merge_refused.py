@@ -106,6 +106,9 @@ def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
         assert re.search(rf"{reason}[^()]* \({count}\)", said)
     assert "for example" in said
     assert not Path(aside).exists()
+    gone = shop.directory / "gone.json"
+    gone.write_text("\n".join(json.dumps(row(one, op="remove")) for one in held[:2]))
+    assert "removes or replaces 2 events that" in refused(shop, gone, 16)
 
     stale = prepared(shop, written(shop, held))
     shop.store.savepoint("latest", query=QUERY).rollback().execute()
