@@ -29,6 +29,7 @@ from spark_jobs.orders.comparison import compare
 from tests.e2e.late_shop import day, differing, ids, late_orders, written
 from tests.e2e.shop import QUERY, Shop, called
 from tests.sources.broker import Broker
+from tests.sources.json_input import add_late
 from tests.spark_session import wait_until
 from tests.store.tables.test_merge_ledger import merge
 
@@ -188,7 +189,7 @@ def put_merged(spark: SparkSession, shop: Shop, held: Collection[Order]) -> None
         "cast(null as array<struct<key: string, value: binary>>) as headers",
     )
     decoding = Decoding(one.decode, one.entity_key, one.event_time, one.event_id)
-    archive.append_late(spark, uri, events(records, decoding), "op-merged")
+    add_late(spark, uri, events(records, decoding), "op-merged")
     at = archive.end(uri)
     rows = len(held)
     Ledger(shop.store.root).add(

@@ -34,7 +34,7 @@ from savepoints.sources.events.events import RAW_SCHEMA, events
 from savepoints.store.tables.merge_ledger import Merge
 from tests.sources import json_input
 from tests.sources.broker import Broker
-from tests.sources.json_input import BEGINNING, CUSTOMERS, DECODING, order
+from tests.sources.json_input import BEGINNING, CUSTOMERS, DECODING, add_late, order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,9 +114,7 @@ class World:
         ]
         records = self.spark.createDataFrame([(*row, None) for row in rows], RAW_SCHEMA)
         op = F.when(F.col("offset") >= len(late), "remove")
-        archive.append_late(
-            self.spark, self.uri, events(records, DECODING).withColumn("op", op), "op-merge"
-        )
+        add_late(self.spark, self.uri, events(records, DECODING).withColumn("op", op), "op-merge")
         return merged_at(archive.end(self.uri))
 
     def runner(self, archived: ArchivedInputs | None) -> Runner:

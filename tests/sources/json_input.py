@@ -10,11 +10,12 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from savepoints.model import KafkaOffsets
 from savepoints.runtime.app import App, Input, Output
+from savepoints.sources.archive import archive
 from savepoints.sources.events.events import Decoding
 from tests.sources.broker import Broker
 
@@ -125,6 +126,12 @@ def archived(rows: Sequence[Any]) -> list[Seen]:
         )
         for row in rows
     )
+
+
+def add_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str) -> int:
+    """Add the events of a merge to an archive, and return how many rows were added."""
+    written = archive.write_late(uri, events, merge_id)
+    return 0 if written is None else archive.append_late(spark, uri, written, merge_id)
 
 
 def _seen(message: Any) -> Seen:

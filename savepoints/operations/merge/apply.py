@@ -8,7 +8,9 @@ space until all of it is done, so a merge that was killed goes on without replay
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from savepoints import faults
@@ -21,13 +23,14 @@ from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge import splice_checkpoint
+from savepoints.operations.merge.ahead import Ahead
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import MergingPlan
 from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import Moved, NewCheckpoint, OwnStep, Work
 from savepoints.operations.run import pause_for_verb
 from savepoints.outputs.correct import correct
-from savepoints.outputs.correct.correct import Correction
+from savepoints.outputs.correct.correct import Change, Correction
 from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.rewind import rewind
@@ -38,6 +41,7 @@ from savepoints.runtime.app import MergeFunctions
 from savepoints.runtime.replay import Live
 from savepoints.sources.archive import archive
 from savepoints.sources.archive import files as archive_files
+from savepoints.sources.archive.files import WrittenFiles
 from savepoints.sources.late import affected_entities
 from savepoints.store import bindings, scratch
 from savepoints.store.locks.lease import Lease
@@ -73,39 +77,50 @@ def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progres
     spark = session_for(session(settings, f"savepoints merge {plan.query}"), rows)
     place = Location.of(plan.place)
     functions = _functions(plan, settings)
+    with ThreadPoolExecutor() as pool:
+        changes = [
+            (one, Ahead(pool, partial(_compare, spark, plan, one, functions)))
+            for one in plan.corrections
+        ]
+        late = Ahead(pool, partial(_write_late, spark, plan))
 
-    def write() -> NewCheckpoint:
-        progress(f"writing the new state to {plan.checkpoint}")
-        return _write(spark, plan, store, place, functions)
+        def write() -> NewCheckpoint:
+            progress(f"writing the new state to {plan.checkpoint}")
+            # The query stands still: what changes nothing yet is done beside it.
+            for _, change in changes:
+                change.start()
+            late.start()
+            return _write(spark, plan, store, place, functions)
 
-    # Corrected before the generation begins, while the run is paused and all of it can be undone;
-    # archived and noted after, since both say that the events are in the query's state.
-    work = Work(
-        write,
-        complete=OwnStep(
-            "outputs_corrected", lambda check: _correct(spark, plan, functions, progress, check)
-        ),
-        follow=OwnStep("settled", lambda check: _settle(spark, plan, store, check)),
-    )
-    moved = generation_change.carry_out(plan, store, work, held, progress=progress)
+        # Corrected before the generation begins, while the run is paused and all of it can be
+        # undone; archived and noted after, since both say that the events are in the query's state.
+        work = Work(
+            write,
+            complete=OwnStep("outputs_corrected", lambda check: _correct(changes, progress, check)),
+            follow=OwnStep("settled", lambda check: _settle(spark, plan, store, late, check)),
+        )
+        moved = generation_change.carry_out(plan, store, work, held, progress=progress)
     # Only now: until the journal is finished, resuming needs the replayed state and rows.
     scratch.discard(store, plan.operation_id)
     return moved
 
 
+def _compare(
+    spark: SparkSession, plan: MergingPlan, one: Correction, functions: MergeFunctions | None
+) -> Change | None:
+    return correct.compare(spark, one, *_sides(spark, plan, one, functions))
+
+
 def _correct(
-    spark: SparkSession,
-    plan: MergingPlan,
-    functions: MergeFunctions | None,
+    changes: Sequence[tuple[Correction, Ahead[Change | None]]],
     progress: Progress,
     check: Callable[[], None],
 ) -> None:
     """Correct the rows of each output; done again after a crash it comes to the same."""
-    for one in plan.corrections:
+    for one, change in changes:
         check()
         progress(correct.what(one))
-        entities, replayed = _sides(spark, plan, one, functions)
-        correct.execute(spark, one, entities, replayed)
+        correct.carry_out(one, change.result())
         faults.reach(f"merge.corrected_{one.live.output.name}")
 
 
@@ -131,14 +146,23 @@ def differing(spark: SparkSession, plan: MergingPlan, one: Correction) -> Differ
     return correct.differing(spark, one, entities, replayed)
 
 
-def _settle(
-    spark: SparkSession, plan: MergingPlan, store: Store, check: Callable[[], None]
-) -> None:
-    """Archive the events, note the merge in the ledger, and save where the generation begins."""
+def _write_late(spark: SparkSession, plan: MergingPlan) -> WrittenFiles | None:
     place = Location.of(plan.place) / scratch.EVENTS
     events = spark.read.schema(archive_files.SCHEMA).parquet(place.uri.hadoop)
+    return archive.write_late(plan.archive, events, plan.operation_id)
+
+
+def _settle(
+    spark: SparkSession,
+    plan: MergingPlan,
+    store: Store,
+    late: Ahead[WrittenFiles | None],
+    check: Callable[[], None],
+) -> None:
+    """Archive the events, note the merge in the ledger, and save where the generation begins."""
     # The archive before the ledger: who finds a merge in the ledger reads its events from there.
-    archive.append_late(spark, plan.archive, events, plan.operation_id)
+    if (written := late.result()) is not None:
+        archive.append_late(spark, plan.archive, written, plan.operation_id)
     faults.reach("merge.archived")
     check()
     store.ledger.add(_row(plan, store))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -211,17 +212,21 @@ def _read(
     source = LateInput(
         name, inputs.topic(name), inputs.decoding(name), inputs.app.kafka_input(name).encode
     )
-    return late_batch.read(
-        spark,
-        asked.batch,
-        source,
-        place / "read",
-        at=utc_now(),
+    with ThreadPoolExecutor() as pool:
         # What is newer than all that was read does not come too late to be appended.
-        clock=None if asked.policy == "append" else inputs.clock(spark, name, live.until),
-        before=asked.until,
-        quarantine=aside,
-    )
+        clock = pool.submit(
+            lambda: None if asked.policy == "append" else inputs.clock(spark, name, live.until)
+        )
+        return late_batch.read(
+            spark,
+            asked.batch,
+            source,
+            place / "read",
+            at=utc_now(),
+            clock=clock.result,
+            before=asked.until,
+            quarantine=aside,
+        )
 
 
 def _is_large(asked: MergeRequest, late: LateBatch) -> bool:

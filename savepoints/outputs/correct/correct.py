@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from savepoints.errors import (
     REBUILD_OUTPUT,
@@ -24,7 +24,7 @@ from savepoints.model import OutputVersion
 from savepoints.outputs.correct import commit, desired_rows
 from savepoints.outputs.correct.commit import Mark
 from savepoints.outputs.correct.entity_rows import EntityRows, read_own_rows
-from savepoints.outputs.correct.row_difference import Differing
+from savepoints.outputs.correct.row_difference import Counts, Differing
 from savepoints.outputs.delta import batch_version, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
@@ -133,48 +133,110 @@ def execute(
 ) -> Corrected:
     """Replace the rows that differ, or all, in one commit; done before, nothing happens.
 
+    Args and errors as for `compare`.
+    """
+    return carry_out(correction, compare(spark, correction, entities, replayed))
+
+
+def compare(
+    spark: SparkSession, correction: Correction, entities: DataFrame | None, replayed: DataFrame
+) -> Change | None:
+    """Find out what a correction will change in its table, which stays as it is.
+
     Args:
         entities: `entity` string, each once, and `version` bigint: of the table at its base, null
             for one that begins with nothing. None when all rows are replaced.
         replayed: The program's columns and `replay_slice`: all that the replay wrote. Rows of
             entities that are not among these are left out.
+
+    Returns:
+        What `carry_out` commits; None when that was done before.
+
+    Raises:
+        IncompatibleError: If the replayed rows are no rows of the table.
+        SeveralRowsError: If two have one key in one slice.
     """
-    output = correction.live.output
-    table = batch_version.open_table(output.uri)
-    if table.transaction_version(correction.app_id) == correction.batch_id:
-        return _done(output.uri, correction)
-    refuse_changed(correction)
-    app_id, batch_id = correction.app_id, correction.batch_id
-    mark = Mark(correction.merge_id, output.name, app_id, batch_id, 0, 0, 0)
+    if _is_done(correction, batch_version.open_table(correction.live.output.uri)):
+        return None
     if correction.entity is None or entities is None:
-        _replace_all(spark, correction, replayed, mark)
-        return _done(output.uri, correction)
+        return _all_rows(spark, correction, replayed)
     rows = _rows(spark, correction, entities, replayed)
     found = rows.differing(entities, replayed)
     found.frame.persist()
     try:
-        counts = found.counts()
-        mark = replace(
-            mark,
-            rows_removed=counts.rows_removed,
-            rows_added=counts.rows_added,
-            entities=counts.entities,
-        )
-        commit.write(table, rows, found, counts, mark)
-    finally:
+        return _SomeRows(rows, found, found.counts())
+    except BaseException:
         found.frame.unpersist()
+        raise
+
+
+def carry_out(correction: Correction, change: Change | None) -> Corrected:
+    """Commit what `compare` has found.
+
+    Raises:
+        NotAlignedError: If the table was changed since the correction was planned.
+    """
+    output = correction.live.output
+    if change is None:
+        return _done(output.uri, correction)
+    refuse_changed(correction)
+    app_id, batch_id = correction.app_id, correction.batch_id
+    change.write(Mark(correction.merge_id, output.name, app_id, batch_id, 0, 0, 0))
     return _done(output.uri, correction)
 
 
-def _replace_all(
-    spark: SparkSession, correction: Correction, replayed: DataFrame, mark: Mark
-) -> None:
-    """Replace all rows of the query by those of a replay, in one commit; see `execute`.
+class Change(Protocol):
+    """What one commit changes in a table."""
 
-    Raises:
-        IncompatibleError: If the replayed rows are no rows of the table, or two have one key in one
-            slice.
-    """
+    def write(self, mark: Mark) -> None:
+        """Commit it.
+
+        Args:
+            mark: What the commit says of itself, still without its numbers of rows.
+        """
+
+
+@dataclass(frozen=True)
+class _SomeRows:
+    """Rows that differ, kept until they are written."""
+
+    rows: EntityRows
+    found: Differing
+    counts: Counts
+
+    def write(self, mark: Mark) -> None:
+        counted = replace(
+            mark,
+            rows_removed=self.counts.rows_removed,
+            rows_added=self.counts.rows_added,
+            entities=self.counts.entities,
+        )
+        try:
+            table = batch_version.open_table(self.rows.live.output.uri)
+            commit.write(table, self.rows, self.found, self.counts, counted)
+        finally:
+            self.found.frame.unpersist()
+
+
+@dataclass(frozen=True)
+class _AllRows:
+    """All rows of the query, in place of those that the table has."""
+
+    live: Rewind
+    rows: DataFrame
+    removed: int
+    added: int
+
+    def write(self, mark: Mark) -> None:
+        counted = replace(mark, rows_removed=self.removed, rows_added=self.added)
+        commit.mark_session(self.rows.sparkSession, counted)
+        writer = self.rows.write.format("delta").mode("overwrite")
+        if self.live.own_rows is not None:
+            writer = writer.option("replaceWhere", self.live.own_rows)
+        writer.save(Uri.parse(self.live.output.uri).hadoop)
+
+
+def _all_rows(spark: SparkSession, correction: Correction, replayed: DataFrame) -> _AllRows:
     live, mode, uri = correction.live, correction.mode, correction.live.output.uri
     own = session_like(spark)
     table = read_own_rows(own, live, live.newest)
@@ -184,12 +246,11 @@ def _replace_all(
     nothing = table.limit(0)
     # Of the session that has the transaction, whatever the replayed rows are of.
     wanted = nothing.unionByName(desired_rows.content(nothing, rows, mode, correction.key))
-    counted = replace(mark, rows_removed=table.count(), rows_added=wanted.count())
-    commit.mark_session(own, counted)
-    writer = wanted.write.format("delta").mode("overwrite")
-    if live.own_rows is not None:
-        writer = writer.option("replaceWhere", live.own_rows)
-    writer.save(Uri.parse(uri).hadoop)
+    return _AllRows(live, wanted, table.count(), wanted.count())
+
+
+def _is_done(correction: Correction, table: DeltaTable) -> bool:
+    return bool(table.transaction_version(correction.app_id) == correction.batch_id)
 
 
 def differing(

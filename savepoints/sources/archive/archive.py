@@ -24,7 +24,7 @@ from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.sources.archive import files as archive_files
 from savepoints.sources.archive import progress
 from savepoints.sources.archive import table as archive_table
-from savepoints.sources.archive.files import SCHEMA
+from savepoints.sources.archive.files import SCHEMA, WrittenFiles
 from savepoints.sources.archive.table import File
 from savepoints.sources.events import entity_filter as entity
 from savepoints.sources.events import offset_ranges
@@ -115,12 +115,31 @@ def mend(uri: str) -> None:
     progress.add(uri, came, app=_ARRIVED, version=newest)
 
 
-def append_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str) -> int:
-    """Append a late batch's events under the id of their merge; repeating it changes nothing.
+def write_late(uri: str, events: DataFrame, merge_id: str) -> WrittenFiles | None:
+    """Write the files of a late batch beside an archive, which `append_late` makes part of it.
 
     Args:
         events: Columns `EVENT_SCHEMA` with `partition` -1 and offsets of their own; maybe `op`,
             which is null, `insert` or `remove`.
+
+    Returns:
+        None when the archive has the events of the merge already.
+    """
+    location = Location.of(uri)
+    table = archive_table.open_if_exists(location)
+    if table is not None and archive_table.has(table, merge_id, 0):
+        return None
+    directory = f"{_LATE}/{merge_id}-{uuid.uuid4().hex}"
+    written = archive_files.write(_with_merge(events, merge_id).coalesce(1), location, directory)
+    _refuse_doubles(written.arrived, written.doubled)
+    return written
+
+
+def append_late(spark: SparkSession, uri: str, written: WrittenFiles, merge_id: str) -> int:
+    """Append a late batch's events under the id of their merge; repeating it changes nothing.
+
+    Args:
+        written: From `write_late`.
 
     Returns:
         How many rows were added; 0 when they were there already.
@@ -129,9 +148,6 @@ def append_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str)
     make(spark, uri)
     if archive_table.has(archive_table.require(location), merge_id, 0):
         return 0
-    directory = f"{_LATE}/{merge_id}-{uuid.uuid4().hex}"
-    written = archive_files.write(_with_merge(events, merge_id).coalesce(1), location, directory)
-    _refuse_doubles(written.arrived, written.doubled)
     count = sum(one.rows for one in written.files)
     archive_table.append_files(location, written.files, merge_id, 0, {"rows": count})
     return count

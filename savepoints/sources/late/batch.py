@@ -8,7 +8,7 @@ with a reason; nothing of a refused batch is used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -67,7 +67,7 @@ def read(
     place: Location,
     *,
     at: datetime,
-    clock: datetime | None = None,
+    clock: Callable[[], datetime | None] = lambda: None,
     before: datetime | None = None,
     quarantine: Location | None = None,
 ) -> LateBatch:
@@ -76,7 +76,8 @@ def read(
     Args:
         batch: A file, a directory, a pattern, or a Delta table; see `files.read`.
         place: An empty directory, where its events are stored.
-        clock: Newest event time of the live query; later events are not late.
+        clock: Returns the newest event time of the live query, after which events are not late;
+            None where that does not matter. Called when all events are decoded.
 
     Raises:
         IncompatibleError: If it has other columns, or the application cannot read it.
@@ -109,7 +110,7 @@ def read(
         is_left_out = F.coalesce(F.col("event_time") >= F.lit(before), F.expr("false"))
         left_out = made.where(is_left_out).count()
         made = made.where(~is_left_out)
-    checked = validate.checked(made, clock)
+    checked = validate.checked(made, clock())
     found, are_bad = _summed_up(checked)
     are_bad = are_bad or None in ops
     bad = validate.bad_rows(marked, checked)

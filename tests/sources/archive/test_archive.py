@@ -34,7 +34,7 @@ from savepoints.sources.events.events import Decoding, events
 from tests import spark_session
 from tests.sources import json_input
 from tests.sources.broker import Broker
-from tests.sources.json_input import DECODING, archived, consume, produce
+from tests.sources.json_input import DECODING, add_late, archived, consume, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -226,15 +226,15 @@ def test_late_events_and_removals_of_merges_in_effect(spark: SparkSession, tmp_p
         batch = events(raw(spark, first, last), DECODING)
         archive.append(uri, batch, begin={"t": {0: first}}, end={"t": {0: last}})
     late = events(raw(spark, 0, 4, partition=-1), DECODING)
-    assert archive.append_late(spark, uri, late, "op-1") == 4
-    assert archive.append_late(spark, uri, late, "op-1") == 0
+    assert add_late(spark, uri, late, "op-1") == 4
+    assert add_late(spark, uri, late, "op-1") == 0
     # The second merge takes away order 7, which arrived, and -99, which the first brought.
     gone = events(raw(spark, 0, 60), DECODING).where("event_id in ('o-7', 'o-8')")
     removals = gone.unionByName(late.where("event_id = 'o--99'")).selectExpr(
         "key", "value", "topic", "-1 partition", "offset", "timestamp", "timestampType", "headers",
         "entity", "event_time", "event_id", "if(event_id = 'o-8', 'insert', 'remove') op",
     )  # fmt: skip
-    assert archive.append_late(spark, uri, removals, "op-2") == 3
+    assert add_late(spark, uri, removals, "op-2") == 3
 
     def ids(merges: list[str], who: list[str] | None = None) -> list[str]:
         rows = archive.read(

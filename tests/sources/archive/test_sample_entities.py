@@ -10,6 +10,7 @@ import pytest
 
 from savepoints.sources.archive import archive, sample_entities
 from savepoints.sources.events.events import EVENT_SCHEMA
+from tests.sources.json_input import add_late
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +36,7 @@ def test_controls_are_chosen_among_what_arrived(spark: SparkSession, tmp_path: P
     archive.append(uri, events(spark, arrived, 0), begin={}, end={"t": {0: len(arrived)}})
     touched = spark.createDataFrame([("c000",), ("late",)], "entity string")
     for merge in range(5):
-        archive.append_late(spark, uri, events(spark, ["late"], 0, part=-1), f"m{merge}")
+        add_late(spark, uri, events(spark, ["late"], 0, part=-1), f"m{merge}")
     for seed in ("one", "other"):
         few = sample_entities.entities(spark, uri, count=2, without=touched, seed=seed)
         many = sample_entities.entities(spark, uri, count=50, without=touched, seed=seed)
@@ -49,5 +50,5 @@ def test_an_archive_without_arrivals_has_none(spark: SparkSession, tmp_path: Pat
     uri = str(tmp_path / "archive")
     nobody = spark.createDataFrame([], "entity string")
     assert sample_entities.entities(spark, uri, count=5, without=nobody, seed="s") == []
-    archive.append_late(spark, uri, events(spark, ["late"], 0, part=-1), "m1")
+    add_late(spark, uri, events(spark, ["late"], 0, part=-1), "m1")
     assert sample_entities.entities(spark, uri, count=5, without=nobody, seed="s") == []

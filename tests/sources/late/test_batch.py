@@ -263,9 +263,9 @@ def test_bad_rows_refuse_the_whole_batch_or_are_set_aside(
     with pytest.raises(
         LateBatchError, match=r"has 9 rows that cannot be merged: .*\(2\)"
     ) as refused:
-        taken(spark, batch, tmp_path, clock=NOON)
+        taken(spark, batch, tmp_path, clock=lambda: NOON)
     assert not aside.exists()
-    found = taken(spark, batch, tmp_path, clock=NOON, quarantine=Location.of(str(aside)))
+    found = taken(spark, batch, tmp_path, clock=lambda: NOON, quarantine=Location.of(str(aside)))
 
     counted = {one.reason: one.rows for one in found.rejected}
     assert counted == {
