@@ -84,12 +84,14 @@ def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progres
         ]
         late = Ahead(pool, partial(_write_late, spark, plan))
 
-        def write() -> NewCheckpoint:
-            progress(f"writing the new state to {plan.checkpoint}")
-            # The query stands still: what changes nothing yet is done beside it.
+        if not plan.resumed:
+            # The query stands still: what changes nothing yet is done beside the new state.
             for _, change in changes:
                 change.start()
             late.start()
+
+        def write() -> NewCheckpoint:
+            progress(f"writing the new state to {plan.checkpoint}")
             return _write(spark, plan, store, place, functions)
 
         # Corrected before the generation begins, while the run is paused and all of it can be
