@@ -1,12 +1,23 @@
-"""Work that may be begun in another thread before its result is needed."""
+"""Work that is done in other threads, before its result is needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+@contextmanager
+def threads() -> Iterator[Executor]:
+    """Yield threads for which an error or a signal that ends the block does not wait."""
+    pool = ThreadPoolExecutor()
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Ahead(Generic[T]):

@@ -9,7 +9,6 @@ space until all of it is done, so a merge that was killed goes on without replay
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,8 @@ from savepoints.io import Location
 from savepoints.model import lowest_offsets
 from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import who
+from savepoints.operations.merge import ahead, splice_checkpoint
 from savepoints.operations.merge import functions as merge_functions
-from savepoints.operations.merge import splice_checkpoint
 from savepoints.operations.merge.ahead import Ahead
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import MergingPlan
@@ -77,7 +76,7 @@ def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progres
     spark = session_for(session(settings, f"savepoints merge {plan.query}"), rows)
     place = Location.of(plan.place)
     functions = _functions(plan, settings)
-    with ThreadPoolExecutor() as pool:
+    with ahead.threads() as pool:
         changes = [
             (one, Ahead(pool, partial(_compare, spark, plan, one, functions)))
             for one in plan.corrections

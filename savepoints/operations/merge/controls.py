@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.state import layout
 from savepoints.config.settings import QuerySettings
+from savepoints.operations.merge import ahead
 from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.outputs.correct import controls as correct_controls
 from savepoints.outputs.correct.controls import OutputControls
@@ -88,7 +88,7 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
         )
 
     # Most of the time goes into planning, which one query after the other does on one core.
-    with ThreadPoolExecutor() as pool:
+    with ahead.threads() as pool:
         of_state = pool.submit(compare_state)
         outputs = tuple(pool.map(compare_output, replay.proof.outputs))
         state = of_state.result()
