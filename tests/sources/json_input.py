@@ -131,7 +131,10 @@ def archived(rows: Sequence[Any]) -> list[Seen]:
 def add_late(spark: SparkSession, uri: str, events: DataFrame, merge_id: str) -> int:
     """Add the events of a merge to an archive, and return how many rows were added."""
     written = archive.write_late(uri, events, merge_id)
-    return 0 if written is None else archive.append_late(spark, uri, written, merge_id)
+    if written is None:
+        return 0
+    archive.append_late(spark, uri, written, merge_id)
+    return sum(one.rows for one in written.files)
 
 
 def _seen(message: Any) -> Seen:

@@ -9,7 +9,7 @@ space until all of it is done, so a merge that was killed goes on without replay
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from savepoints import faults
@@ -20,9 +20,8 @@ from savepoints.io import Location
 from savepoints.model import lowest_offsets
 from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import who
-from savepoints.operations.merge import ahead, splice_checkpoint
 from savepoints.operations.merge import functions as merge_functions
-from savepoints.operations.merge.ahead import Ahead
+from savepoints.operations.merge import splice_checkpoint, threads
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import MergingPlan
 from savepoints.operations.rollback import generation_change
@@ -76,18 +75,12 @@ def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progres
     spark = session_for(session(settings, f"savepoints merge {plan.query}"), rows)
     place = Location.of(plan.place)
     functions = _functions(plan, settings)
-    with ahead.threads() as pool:
+    with threads.pool() as pool:
+        # The query stands still: what changes nothing yet is done beside the new state.
         changes = [
-            (one, Ahead(pool, partial(_compare, spark, plan, one, functions)))
-            for one in plan.corrections
+            (one, pool.submit(_compare, spark, plan, one, functions)) for one in plan.corrections
         ]
-        late = Ahead(pool, partial(_write_late, spark, plan))
-
-        if not plan.resumed:
-            # The query stands still: what changes nothing yet is done beside the new state.
-            for _, change in changes:
-                change.start()
-            late.start()
+        late = pool.submit(_write_late, spark, plan)
 
         def write() -> NewCheckpoint:
             progress(f"writing the new state to {plan.checkpoint}")
@@ -113,7 +106,7 @@ def _compare(
 
 
 def _correct(
-    changes: Sequence[tuple[Correction, Ahead[Change | None]]],
+    changes: Sequence[tuple[Correction, Future[Change | None]]],
     progress: Progress,
     check: Callable[[], None],
 ) -> None:
@@ -157,7 +150,7 @@ def _settle(
     spark: SparkSession,
     plan: MergingPlan,
     store: Store,
-    late: Ahead[WrittenFiles | None],
+    late: Future[WrittenFiles | None],
     check: Callable[[], None],
 ) -> None:
     """Archive the events, note the merge in the ledger, and save where the generation begins."""

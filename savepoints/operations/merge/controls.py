@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.state import layout
 from savepoints.config.settings import QuerySettings
-from savepoints.operations.merge import ahead
+from savepoints.operations.merge import threads
 from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.outputs.correct import controls as correct_controls
 from savepoints.outputs.correct.controls import OutputControls
@@ -88,7 +88,7 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
         )
 
     # Most of the time goes into planning, which one query after the other does on one core.
-    with ahead.threads() as pool:
+    with threads.pool() as pool:
         of_state = pool.submit(compare_state)
         outputs = tuple(pool.map(compare_output, replay.proof.outputs))
         state = of_state.result()

@@ -20,7 +20,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Generation, lowest_offsets, new_id
 from savepoints.moments import rfc3339, utc_now
-from savepoints.operations.merge import affected, ahead, assignment, dropped, plan_steps
+from savepoints.operations.merge import affected, assignment, dropped, plan_steps, threads
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.live_query import LiveQuery, require_one_position
 from savepoints.operations.merge.plan import (
@@ -211,7 +211,7 @@ def _read(
     source = LateInput(
         name, inputs.topic(name), inputs.decoding(name), inputs.app.kafka_input(name).encode
     )
-    with ahead.threads() as pool:
+    with threads.pool() as pool:
         # What is newer than all that was read does not come too late to be appended.
         clock = pool.submit(
             lambda: None if asked.policy == "append" else inputs.clock(spark, name, live.until)

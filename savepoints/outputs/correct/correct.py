@@ -133,7 +133,7 @@ def execute(
 ) -> Corrected:
     """Replace the rows that differ, or all, in one commit; done before, nothing happens.
 
-    Args and errors as for `compare`.
+    Args and errors as for `compare` and `carry_out`.
     """
     return carry_out(correction, compare(spark, correction, entities, replayed))
 
@@ -156,7 +156,8 @@ def compare(
         IncompatibleError: If the replayed rows are no rows of the table.
         SeveralRowsError: If two have one key in one slice.
     """
-    if _is_done(correction, batch_version.open_table(correction.live.output.uri)):
+    table = batch_version.open_table(correction.live.output.uri)
+    if table.transaction_version(correction.app_id) == correction.batch_id:
         return None
     if correction.entity is None or entities is None:
         return _all_rows(spark, correction, replayed)
@@ -164,7 +165,7 @@ def compare(
     found = rows.differing(entities, replayed)
     found.frame.persist()
     try:
-        return _SomeRows(rows, found, found.counts())
+        return _SomeRows(table, rows, found, found.counts())
     except BaseException:
         found.frame.unpersist()
         raise
@@ -200,6 +201,7 @@ class Change(Protocol):
 class _SomeRows:
     """Rows that differ, kept until they are written."""
 
+    table: DeltaTable
     rows: EntityRows
     found: Differing
     counts: Counts
@@ -212,8 +214,7 @@ class _SomeRows:
             entities=self.counts.entities,
         )
         try:
-            table = batch_version.open_table(self.rows.live.output.uri)
-            commit.write(table, self.rows, self.found, self.counts, counted)
+            commit.write(self.table, self.rows, self.found, self.counts, counted)
         finally:
             self.found.frame.unpersist()
 
@@ -247,10 +248,6 @@ def _all_rows(spark: SparkSession, correction: Correction, replayed: DataFrame) 
     # Of the session that has the transaction, whatever the replayed rows are of.
     wanted = nothing.unionByName(desired_rows.content(nothing, rows, mode, correction.key))
     return _AllRows(live, wanted, table.count(), wanted.count())
-
-
-def _is_done(correction: Correction, table: DeltaTable) -> bool:
-    return bool(table.transaction_version(correction.app_id) == correction.batch_id)
 
 
 def differing(
