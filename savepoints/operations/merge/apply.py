@@ -21,7 +21,7 @@ from savepoints.model import lowest_offsets
 from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge import functions as merge_functions
-from savepoints.operations.merge import splice_checkpoint, threads
+from savepoints.operations.merge import splice_checkpoint
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import MergingPlan
 from savepoints.operations.rollback import generation_change
@@ -41,6 +41,7 @@ from savepoints.sources.archive import archive
 from savepoints.sources.archive import files as archive_files
 from savepoints.sources.archive.files import WrittenFiles
 from savepoints.sources.late import affected_entities
+from savepoints.spark import threads
 from savepoints.store import bindings, scratch
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store

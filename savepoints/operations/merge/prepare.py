@@ -20,7 +20,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Generation, lowest_offsets, new_id
 from savepoints.moments import rfc3339, utc_now
-from savepoints.operations.merge import affected, assignment, dropped, plan_steps, threads
+from savepoints.operations.merge import affected, assignment, dropped, plan_steps
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.live_query import LiveQuery, require_one_position
 from savepoints.operations.merge.plan import (
@@ -44,6 +44,7 @@ from savepoints.sources.events.events import EVENT
 from savepoints.sources.kafka import produce_late
 from savepoints.sources.late import batch as late_batch
 from savepoints.sources.late.batch import LateBatch, LateInput
+from savepoints.spark import threads
 from savepoints.store import bindings, scratch
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store

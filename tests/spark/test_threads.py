@@ -1,4 +1,4 @@
-"""Tests of `savepoints.operations.merge.threads`."""
+"""Tests of `savepoints.spark.threads`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from savepoints.operations.merge import threads
+from savepoints.spark import threads
 
 
 def test_an_error_does_not_wait_for_the_other_threads() -> None:

@@ -1,4 +1,4 @@
-"""Threads that prepare what a merge needs next."""
+"""Threads that run Spark jobs beside each other."""
 
 from __future__ import annotations
 
