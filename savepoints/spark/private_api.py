@@ -15,6 +15,7 @@
 | `BindReferences`, `UnsafeProjection`, `UTF8String` | the same | 3.5 to 4.2 | no rows |
 | `BatchScanExec.inputRDD` | the same, of RocksDB | 4.2 | no rows |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
+| `RocksDB`, `RocksDBConf`, `StateStoreConf`, `Utils` | loading sorted rows | 4.2 | Spark's writer |
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
 | `HadoopFsRelation`, `BucketSpec` | files read by the tasks they are for | 3.5 to 4.2 | a shuffle |
 | `__globPaths__` of file sources | a store whose path has brackets | 3.5 to 4.2 | no such path |
@@ -27,11 +28,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -40,6 +42,8 @@ JavaObject: TypeAlias = Any
 
 STATE_REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 STATE_REWRITER_ARGUMENTS = 8
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDB"
+ROCKSDB_ARGUMENTS = 10
 _UNSAFE_ROW = "org.apache.spark.sql.catalyst.expressions.UnsafeRow"
 _BYTE_ARRAY = "org.apache.spark.unsafe.types.ByteArray"
 # What Spark numbers anew in each process: expressions, and the nodes of watermarks.
@@ -199,10 +203,16 @@ def first_word(frame: DataFrame, column: str) -> Column:
 
 def sequence(spark: SparkSession, elements: Sequence[JavaObject]) -> JavaObject:
     """Return a Scala `Seq`."""
+    found = java_list(spark, elements)
+    return jvm(spark).org.apache.spark.api.python.PythonUtils.toSeq(found)
+
+
+def java_list(spark: SparkSession, elements: Iterable[object]) -> JavaObject:
+    """Return a Java `List`."""
     found = jvm(spark).java.util.ArrayList()
     for one in elements:
         found.add(one)
-    return jvm(spark).org.apache.spark.api.python.PythonUtils.toSeq(found)
+    return found
 
 
 def source_options(frame: JavaObject) -> JavaObject:
@@ -244,6 +254,32 @@ def made(spark: SparkSession, java: JavaObject, *arguments: object) -> JavaObjec
     for position, one in enumerate(arguments):
         given[position] = one
     return java.getConstructors()[0].newInstance(given)
+
+
+def constructors(spark: SparkSession, name: str) -> list[int]:
+    """Return how many arguments each constructor of a class takes; none if there is no class."""
+    try:
+        found = _class_loader(spark).loadClass(name).getConstructors()
+        return sorted(one.getParameterCount() for one in found)
+    except Exception:  # noqa: BLE001  (whatever py4j raises: it is not there)
+        return []
+
+
+def state_store_conf(spark: SparkSession) -> JavaObject:
+    """Return a session's settings of state stores, as a task can be given them."""
+    scala = jvm(spark).scala.collection.immutable
+    none = getattr(getattr(scala, "Map$"), "MODULE$").empty()
+    settings = java_session(spark).sessionState().conf()
+    state = jvm(spark).org.apache.spark.sql.execution.streaming.state
+    return state.StateStoreConf(settings, none)
+
+
+def root_cause(error: Py4JJavaError) -> str:
+    """Return what went wrong at first, in Java's words."""
+    exception = error.java_exception
+    while exception.getCause() is not None:
+        exception = exception.getCause()
+    return str(exception.toString())
 
 
 def hadoop_conf(spark: SparkSession) -> JavaObject:

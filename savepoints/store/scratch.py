@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Rows of the batch that are no events.
 SET_ASIDE = "set-aside"
 EVENTS, ENTITIES, LIVE = "merged-events", "merged-entities", "live"
+TOUCHED = "touched-partitions"
 # Of Hadoop's local file system, beside each file.
 _CHECKSUM = ".crc"
 

@@ -253,7 +253,9 @@ class LateBatch:
         target = Location.of(str(self.place / "checkpoint"))
         touched = replayed.where("not control").select("entity")
         fields = self._fields(running, replayed)
-        splice_checkpoint.write(self.spark, target, live, running.state(), fields, touched)
+        scratch = Location.of(str(self.place / "touched"))
+        state = running.state()
+        splice_checkpoint.write(self.spark, target, live, state, fields, touched, scratch)
         target.copy_from(live.checkpoint, "metadata", "metadata")
 
     def _corrected(

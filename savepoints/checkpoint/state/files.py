@@ -102,6 +102,12 @@ def store_directories(paths: Iterable[str]) -> list[StoreDirectory]:
     ]
 
 
+def partition_of(path: str) -> tuple[int, int] | None:
+    """Return operator and partition of a file of a state store; None for any other path."""
+    match = _STORE.match(path)
+    return (int(match[1]), int(match[2])) if match else None
+
+
 def chain(directory: StoreDirectory, version: int) -> SnapshotChain:
     """Choose the files that make a version, where names have no ids.
 

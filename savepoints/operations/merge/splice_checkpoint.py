@@ -7,7 +7,8 @@ entities.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.cut import read_cut
@@ -15,12 +16,14 @@ from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
 from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.checkpoint.small_files import Skeleton
+from savepoints.checkpoint.state.files import partition_of
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.io import Location, in_parallel
 from savepoints.operations.rollback.generation_change import NewCheckpoint, TransitionPlan
 from savepoints.operations.savepoint import export, restore, restored_layout
 from savepoints.runtime.replay import Live
+from savepoints.state.storage import partition_subset
 from savepoints.store import scratch
 from savepoints.store.root import Store
 
@@ -61,7 +64,8 @@ def from_safety_savepoint(
     )
     stored = store.manifest(plan.safety_id)
     # An attempt that was killed may have left some of its files.
-    directory = scratch.place_of(store, plan.operation_id) / scratch.LIVE
+    place = scratch.place_of(store, plan.operation_id)
+    directory, touched = place / scratch.LIVE, place / scratch.TOUCHED
     directory.delete(info.path for info in directory.list())
     export.mount(stored, store, directory)
     live = Live(directory, read_cut(directory, plan.from_batch))
@@ -71,7 +75,7 @@ def from_safety_savepoint(
         restoring,
         store,
         stored,
-        lambda: write(spark, target, live, rows, by_number, entities, sources),
+        lambda: write(spark, target, live, rows, by_number, entities, touched, sources),
         begun=begun,
     )
     return NewCheckpoint(done.seconds, done.bytes_written)
@@ -84,6 +88,7 @@ def write(
     replayed: SavedRows,
     fields: EntityFields,
     entities: DataFrame | None,
+    place: Location,
     sources: SourceMap | None = None,
 ) -> None:
     """Write everything of the new checkpoint but `metadata`, and check it.
@@ -98,7 +103,7 @@ def write(
     Raises:
         NotAlignedError: If a query could not continue from what was written.
     """
-    from savepoints.state.merge import splice
+    from savepoints.state.merge import splice, touched_partitions
     from savepoints.state.storage import write
     from savepoints.state.storage.row_sources import CheckpointRows
 
@@ -118,13 +123,39 @@ def write(
     in_parallel(copy, paths)
     operators = files.operator_states
     if operators:
+        touched = None
         if entities is None:
             rows = splice.all_of(replayed)
         else:
             before = CheckpointRows.of(spark, live.checkpoint, files)
+            if write.is_loaded(spark, target, cut, operators):
+                touched = touched_partitions.find(
+                    before, replayed, operators, fields, entities, cut.partitions or 1
+                )
+            if touched is not None:
+                _copy_others(live, target, touched)
+                before = replace(before, checkpoint=_only(live, touched, place))
             rows = splice.spliced(before, replayed, fields, entities)
-        written = write.write_rows(spark, target, cut, operators, rows)
+        written = write.write_rows(spark, target, cut, operators, rows, only=touched)
         if written.ids:
             numbers = {one.operator_id for one in operators}
             restore.name_state(target, cut.batch_id, written.ids, numbers)
     restored_layout.check(target, cut.batch_id, operators, cut.provider)
+
+
+def _copy_others(live: Live, target: Location, touched: Mapping[int, Collection[int]]) -> None:
+    """Copy the state partitions in which nothing changes, which needs no Spark."""
+
+    def is_same(path: str) -> bool:
+        found = partition_of(path)
+        return found is not None and found[1] not in touched[found[0]]
+
+    paths = [one.path for one in (*live.files.state, *live.files.ssts) if is_same(one.path)]
+    in_parallel(lambda path: target.copy_from(live.checkpoint, path, path), paths)
+
+
+def _only(live: Live, touched: Mapping[int, Collection[int]], place: Location) -> Location:
+    """Return a checkpoint with the state partitions in which something changes."""
+    place.delete(info.path for info in place.list())
+    partition_subset.lay_out(live.checkpoint, live.files, touched, place)
+    return place

@@ -36,12 +36,7 @@ def require_private_api(spark: SparkSession) -> None:
     Raises:
         PrivateApiError: If it has not; the native form needs none of it.
     """
-    loader = private_api.jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
-    try:
-        constructors = loader.loadClass(private_api.STATE_REWRITER).getConstructors()
-        arities = sorted(one.getParameterCount() for one in constructors)
-    except Exception:  # noqa: BLE001  (whatever py4j raises: it is not there)
-        arities = []
+    arities = private_api.constructors(spark, private_api.STATE_REWRITER)
     wanted = private_api.STATE_REWRITER_ARGUMENTS
     if wanted not in arities:
         taken = " or ".join(map(str, arities))
@@ -108,7 +103,7 @@ def write_state(
         if isinstance(function.failure, SavepointsError):
             raise function.failure from None
         # Py4J turns a Python exception into a generic Java one, so the function keeps its own.
-        cause = function.failure or _root_cause(error.java_exception)
+        cause = function.failure or private_api.root_cause(error)
         raise SavepointsError(
             f"Spark could not write the state of {checkpoint}: {cause}",
             hint="run the command again, or restore the native form: --format native",
@@ -124,13 +119,6 @@ def _state_ids(found: JavaObject) -> StateIds:
         entry = entries.next()
         ids[int(entry._1())] = [[str(one) for one in stores] for stores in entry._2()]
     return ids
-
-
-def _root_cause(exception: JavaObject) -> str:
-    """Return the root cause of a Java exception."""
-    while exception.getCause() is not None:
-        exception = exception.getCause()
-    return str(exception.toString())
 
 
 class _Replacement:

@@ -12,10 +12,12 @@ from savepoints.errors import RESTORE_NATIVE, ListOrderError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
 from savepoints.spark.versions import SparkVersion
-from savepoints.state.storage import hdfs_provider, read, rocksdb_writer
+from savepoints.state.storage import bulk_load, hdfs_provider, read, rocksdb_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from savepoints.state.storage.bulk_load import Partitions
 
 # Returns the rows of a store, of all that were saved.
 RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"
@@ -78,24 +80,48 @@ def write_rows(
     cut: Cut,
     operators: Sequence[OperatorState],
     rows_of: Callable[[OperatorState, str], DataFrame],
+    *,
+    only: Partitions | None = None,
 ) -> WrittenState:
     """Write the state of a cut from any source of rows; see `write_state`.
 
     Args:
         checkpoint: The directory with logs, metadata and schemas of these operators, and no others.
         rows_of: Returns the canonical rows of a store. Those of one key are in the order of `ord`.
-            With a column `STORE_ORDER`, all are written in the order of that, which RocksDB takes
-            faster than keys in no order.
+            With a column `STORE_ORDER`, all are put in the order of that, which RocksDB takes
+            faster than keys in no order; those that are loaded as files are sorted anyway.
+        only: State partitions, the others having been copied; where `is_loaded` says so.
+            A row of another one is an error.
     """
     partitions = cut.partitions or 1
+    own = _session(spark, cut)
 
     def placed(operator: OperatorState, store: str) -> DataFrame:
         rows = rows_of(operator, store)
         if operator.keyless:
             return rows.coalesce(1)
-        return _by_id(rows, _home(partitions), partitions)
+        return _by_id(rows, home(partitions), partitions)
 
-    return _write(spark, checkpoint, cut, operators, placed)
+    def by_key(operator: OperatorState, store: str) -> DataFrame:
+        return placed(operator, store).sortWithinPartitions("key_bytes")
+
+    if is_loaded(own, checkpoint, cut, operators):
+        ids = bulk_load.write_state(own, checkpoint, cut, operators, by_key, only)
+        return WrittenState(ids)
+    assert only is None, "other writers write all partitions"
+    return _put(own, checkpoint, cut, operators, placed)
+
+
+def is_loaded(
+    spark: SparkSession, checkpoint: Location, cut: Cut, operators: Sequence[OperatorState]
+) -> bool:
+    """Return True if state is loaded as files, of which some partitions can be left out.
+
+    Args: See `write_rows`.
+    """
+    return cut.provider != HDFS_PROVIDER and bulk_load.fits(
+        spark, checkpoint, cut.batch_id, operators
+    )
 
 
 def write_in_place(
@@ -111,25 +137,37 @@ def write_in_place(
         saved: The rows of all operators, those of state partition p in task p, which is checked.
     """
     saved.sparkSession.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
+    own = _session(spark, cut)
     _require_order(saved, operators)
 
     def placed(operator: OperatorState, store: str) -> DataFrame:
         rows = _as_saved(saved, operator, store)
-        return rows.coalesce(1) if operator.keyless else at_home(rows, cut.partitions or 1)
+        return rows.coalesce(1) if operator.keyless else rows
 
-    return _write(spark, checkpoint, cut, operators, placed)
+    def checked(operator: OperatorState, store: str) -> DataFrame:
+        rows = placed(operator, store)
+        return rows if operator.keyless else at_home(rows, cut.partitions or 1)
+
+    # Each file has its rows in the order in which the store had them.
+    if is_loaded(own, checkpoint, cut, operators):
+        return WrittenState(bulk_load.write_state(own, checkpoint, cut, operators, placed))
+    return _put(own, checkpoint, cut, operators, checked)
 
 
-def _write(
-    spark: SparkSession,
+def _session(spark: SparkSession, cut: Cut) -> SparkSession:
+    own = read.state_session(spark, cut.checkpoint_format)
+    own.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
+    return own
+
+
+def _put(
+    own: SparkSession,
     checkpoint: Location,
     cut: Cut,
     operators: Sequence[OperatorState],
     placed: Callable[[OperatorState, str], DataFrame],
 ) -> WrittenState:
-    """Write rows of which those of state partition p are in task p."""
-    own = read.state_session(spark, cut.checkpoint_format)
-    own.conf.set("spark.sql.shuffle.partitions", str(cut.partitions or 1))
+    """Write rows one after the other, of which those of state partition p are in task p."""
     by_id = {one.operator_id: one for one in operators}
 
     def rows(operator_id: int, store: str) -> DataFrame:
@@ -189,12 +227,12 @@ def at_home(rows: DataFrame, partitions: int) -> DataFrame:
     from pyspark.sql import functions as F
 
     stray = F.raise_error(F.lit("a state row is in a file of another state partition than its own"))
-    is_home = _home(partitions) == F.spark_partition_id()
+    is_home = home(partitions) == F.spark_partition_id()
     return rows.withColumn("key_bytes", F.when(is_home, F.col("key_bytes")).otherwise(stray))
 
 
-def _home(partitions: int) -> Column:
-    """Return where Spark will look for a row."""
+def home(partitions: int) -> Column:
+    """Return the state partition in which Spark will look for a row with a `key_hash`."""
     from pyspark.sql import functions as F
 
     return F.pmod(F.col("key_hash"), F.lit(partitions)).cast("int")

@@ -1,0 +1,211 @@
+"""State that is loaded into RocksDB as sorted files, beside the state that Spark had written."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.errors import SavepointsError
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.model import Savepoint
+from savepoints.spark import private_api
+from savepoints.state.storage import bulk_load, canonical_table, read
+from tests.samples import take, unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
+
+SAMPLES = ["rocksdb", "changelog", "format_2", "format_2_changelog", "grand_total", "join",
+           "watermark", "offset_log_2_restarted"]  # fmt: skip
+OTHERS = ["session"]
+
+
+def state(spark: SparkSession, checkpoint: Location, *, places: bool = True) -> Counter[Any]:
+    """Count the rows of all stores of a checkpoint, as Spark's raw reader returns them.
+
+    It reads a state partition in each task.
+    """
+    files = read_cut(checkpoint)
+    own = read.reading_session(spark, files.cut.checkpoint_format)
+    counted: Counter[Any] = Counter()
+    for one in files.operators:
+        for store in one.stores:
+            rows = read.load(own, checkpoint.uri, files.cut.batch_id, one.operator_id, store)
+            found = rows.selectExpr(
+                "hex(key_bytes)",
+                "hex(value_bytes)",
+                "column_family_name",
+                "spark_partition_id()" if places else "0",
+            )
+            counted.update((one.operator_id, store, *row) for row in found.collect())
+    return counted
+
+
+def keys_noted(checkpoint: Location) -> list[int]:
+    """Return how many keys each snapshot of RocksDB says it has."""
+    found = []
+    for info in checkpoint.list("state"):
+        if info.path.endswith(".zip"):
+            with zipfile.ZipFile(io.BytesIO(checkpoint.get(info.path))) as archive:
+                _, _, metadata = archive.read("metadata").decode().partition("\n")
+            found.append(int(json.loads(metadata)["numKeys"]))
+    return found
+
+
+def saved(store: Store, sample: str, place: Location) -> Savepoint:
+    taken = take(store, unpack(sample, place / "checkpoint"))
+    return store.savepoint(taken.id).export().execute()
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_loaded_state_is_the_one_that_was_saved(
+    sample: str, on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    taken = saved(local_store, sample, on_local)
+    target = on_local / "target"
+
+    local_store.savepoint(taken.id).restore(str(target), form="canonical").execute()
+
+    truth = state(spark, on_local / "checkpoint")
+    assert truth
+    assert state(spark, target) == truth
+    # Spark's own writer does not count; then the first batch would.
+    assert sum(keys_noted(target)) == truth.total()
+
+
+@pytest.mark.parametrize("sample", [one for one in SAMPLES if one != "grand_total"])
+def test_a_state_in_other_partitions_has_the_same_rows(
+    sample: str, on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    taken = saved(local_store, sample, on_local)
+    target = on_local / "target"
+
+    local_store.savepoint(taken.id).restore(str(target), partitions=5).execute()
+
+    truth = state(spark, on_local / "checkpoint", places=False)
+    assert state(spark, target, places=False) == truth
+    assert sum(keys_noted(target)) == truth.total()
+
+
+@pytest.mark.parametrize("sample", OTHERS)
+def test_other_stores_are_left_to_sparks_own_writer(
+    sample: str, on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    """A window of a session is found by the beginning of its key, which is stored apart."""
+    taken = saved(local_store, sample, on_local)
+    target = on_local / "target"
+
+    local_store.savepoint(taken.id).restore(str(target), form="canonical").execute()
+
+    assert state(spark, target) == state(spark, on_local / "checkpoint")
+    assert set(keys_noted(target)) == {-1}
+
+
+def test_a_spark_with_another_rocksdb_writes_as_it_always_did(
+    on_local: Location, local_store: Store, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = saved(local_store, "rocksdb", on_local)
+    target = on_local / "target"
+    monkeypatch.setattr(private_api, "ROCKSDB_ARGUMENTS", 9)
+
+    local_store.savepoint(taken.id).restore(str(target), form="canonical").execute()
+
+    assert state(spark, target) == state(spark, on_local / "checkpoint")
+    assert set(keys_noted(target)) == {-1}
+
+
+def rewritten(
+    spark: SparkSession, checkpoint: Location, target: Location, rows: DataFrame
+) -> CutFiles:
+    """Load rows as the state of a copy of a checkpoint with one operator."""
+    files = read_cut(checkpoint)
+    for info in files.all:
+        if info not in files.ssts and info not in files.state:
+            target.copy_from(checkpoint, info.path, info.path)
+    own = read.state_session(spark, files.cut.checkpoint_format)
+    bulk_load.write_state(own, target, files.cut, files.operator_states, lambda *_: rows)
+    return files
+
+
+def in_order(
+    spark: SparkSession, checkpoint: Location, order: Sequence[str], **columns: str
+) -> DataFrame:
+    """Return the rows of a checkpoint's only operator, those of each task in an order."""
+    files = read_cut(checkpoint)
+    own = read.reading_session(spark, files.cut.checkpoint_format)
+    rows = canonical_table.rows_of_checkpoint(own, checkpoint, files)
+    changed = rows.selectExpr(*(f"{columns.get(one, one)} AS {one}" for one in rows.columns))
+    return changed.sortWithinPartitions(*order) if order else changed
+
+
+@pytest.mark.parametrize("order", ["key_bytes", "hash(key_bytes)"])
+def test_rows_in_another_order_than_that_of_their_keys_are_put(
+    order: str, on_local: Location, spark: SparkSession
+) -> None:
+    from pyspark.sql import functions as F
+
+    checkpoint, target = unpack("rocksdb", on_local / "checkpoint"), on_local / "target"
+    rows = in_order(spark, checkpoint, []).sortWithinPartitions(F.expr(order).desc())
+
+    rewritten(spark, checkpoint, target, rows)
+
+    assert state(spark, target) == state(spark, checkpoint)
+
+
+def test_a_row_in_another_state_partition_than_its_own_is_not_loaded(
+    on_local: Location, spark: SparkSession
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    stray = in_order(spark, checkpoint, [], key_hash="key_hash + 1")
+
+    with pytest.raises(SavepointsError, match="in a file of another state partition than its own"):
+        rewritten(spark, checkpoint, on_local / "target", stray)
+
+
+def test_a_key_that_two_rows_have_is_not_loaded(on_local: Location, spark: SparkSession) -> None:
+    """Spark's writer keeps the last one of them, silently."""
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    twice = in_order(spark, checkpoint, []).selectExpr("*", "explode(array(1, 2)) AS nth")
+
+    with pytest.raises(SavepointsError, match="two state rows have the same key"):
+        rewritten(spark, checkpoint, on_local / "target", twice)
+
+
+def test_a_state_that_does_not_fit_into_one_file_is_loaded_from_several(
+    on_local: Location, spark: SparkSession
+) -> None:
+    """Values of some megabytes, so that few rows fill the 64 MB after which a file ends."""
+    checkpoint, target = unpack("rocksdb", on_local / "checkpoint"), on_local / "target"
+    rows = (
+        in_order(spark, checkpoint, [])
+        .selectExpr("key_hash", "key_bytes", "explode(sequence(1, 60)) AS nth")
+        .selectExpr(
+            "key_hash",
+            "concat(key_bytes, CAST(format_string('%08d', nth) AS BINARY)) AS key_bytes",
+            "CAST(repeat(CHAR(64 + nth % 20), 2000000) AS BINARY) AS value_bytes",
+        )
+        .sortWithinPartitions("key_bytes")
+    )
+
+    files = rewritten(spark, checkpoint, target, rows)
+
+    ssts = [info.path for info in target.list("state") if info.path.endswith(".sst")]
+    assert len(ssts) > (files.cut.partitions or 0)
+    assert sum(keys_noted(target)) == rows.count()
+    own = read.reading_session(spark, files.cut.checkpoint_format)
+    own.conf.set("spark.sql.streaming.stateStore.formatValidation.enabled", "false")
+    found = read.load(own, target.uri, files.cut.batch_id, 0, "default")
+    hashed = ("hex(key_bytes)", "xxhash64(value_bytes)")
+    assert Counter(found.selectExpr(*hashed).collect()) == Counter(
+        rows.selectExpr(*hashed).collect()
+    )
