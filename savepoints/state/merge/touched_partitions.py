@@ -79,7 +79,7 @@ def _places(
     number = F.lit(operator.operator_id).alias("operator")
     key = cast("StructType", saved.schema["key"].dataType)
     if len(key) == 1 and (kind := key[0].dataType).typeName() in _READ_BACK:
-        known = entities.select(F.col(splice.ENTITY).cast(kind).alias("key"))
+        known = entities.select(F.col(splice.ENTITY).try_cast(kind).alias("key"))
         yield known.select(number, F.hash("key").alias("key_hash"))
         return
     for rows in (saved, replayed.rows(operator.operator_id, store)):

@@ -28,8 +28,7 @@ import scala.Tuple2;
  * Loads the rows of a state partition into an empty store, and commits it as Spark does.
  *
  * Spark's RocksDB has no way in but one put for each row. Rows in the order of their keys become the
- * store's own files at once; others are put into it. Written for Janino: no lambdas, and generic
- * types only where it needs none.
+ * store's own files at once; others are put into it. Written for Janino: no lambdas, no generics.
  */
 public final class BulkLoad implements Function2 {
   private static final int HASH = 0;
@@ -81,7 +80,7 @@ public final class BulkLoad implements Function2 {
         Option.empty(), Option.empty());
     try {
       database.load(version - 1, Option.empty(), false, true);
-      Files files = new Files(database, new File(local, "sorted"));
+      SortedFiles files = new SortedFiles(database, new File(local, "sorted"));
       long rows = 0;
       try {
         while (remaining.hasNext()) {
@@ -124,7 +123,7 @@ public final class BulkLoad implements Function2 {
   }
 
   /** Sorted files of rows for one database. */
-  private static final class Files {
+  private static final class SortedFiles {
     final org.rocksdb.RocksDB database;
     final Options options;
     final File directory;
@@ -136,7 +135,7 @@ public final class BulkLoad implements Function2 {
     byte[] last = null;
     long bytes = 0;
 
-    Files(RocksDB of, File directory) throws Exception {
+    SortedFiles(RocksDB of, File directory) throws Exception {
       database = (org.rocksdb.RocksDB) method("db", null).invoke(of, new Object[0]);
       options = of.rocksDbOptions();
       this.directory = directory;
