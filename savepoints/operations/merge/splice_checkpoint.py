@@ -7,23 +7,22 @@ entities.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint import state_partitions
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
 from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.checkpoint.small_files import Skeleton
-from savepoints.checkpoint.state.files import partition_of
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.io import Location, in_parallel
 from savepoints.operations.rollback.generation_change import NewCheckpoint, TransitionPlan
 from savepoints.operations.savepoint import export, restore, restored_layout
 from savepoints.runtime.replay import Live
-from savepoints.state.storage import partition_subset
 from savepoints.store import scratch
 from savepoints.store.root import Store
 
@@ -66,7 +65,8 @@ def from_safety_savepoint(
     # An attempt that was killed may have left some of its files.
     place = scratch.place_of(store, plan.operation_id)
     directory, touched = place / scratch.LIVE, place / scratch.TOUCHED
-    directory.delete(info.path for info in directory.list())
+    for one in (directory, touched):
+        one.delete(info.path for info in one.list())
     export.mount(stored, store, directory)
     live = Live(directory, read_cut(directory, plan.from_batch))
     rows = replayed(live)
@@ -98,6 +98,7 @@ def write(
         live: The cut that is corrected. Nobody writes to its checkpoint any more.
         entities: The entities that are replaced: entity (string); None for all, and then no field
             is needed.
+        place: An empty directory, for what is read of the live cut.
         sources: Where the sources continue; None for where they are.
 
     Raises:
@@ -133,29 +134,12 @@ def write(
                     before, replayed, operators, fields, entities, cut.partitions or 1
                 )
             if touched is not None:
-                _copy_others(live, target, touched)
-                before = replace(before, checkpoint=_only(live, touched, place))
+                state_partitions.copy_others(live.checkpoint, files, touched, target)
+                state_partitions.lay_out(live.checkpoint, files, touched, place)
+                before = replace(before, checkpoint=place)
             rows = splice.spliced(before, replayed, fields, entities)
         written = write.write_rows(spark, target, cut, operators, rows, only=touched)
         if written.ids:
             numbers = {one.operator_id for one in operators}
             restore.name_state(target, cut.batch_id, written.ids, numbers)
     restored_layout.check(target, cut.batch_id, operators, cut.provider)
-
-
-def _copy_others(live: Live, target: Location, touched: Mapping[int, Collection[int]]) -> None:
-    """Copy the state partitions in which nothing changes, which needs no Spark."""
-
-    def is_same(path: str) -> bool:
-        found = partition_of(path)
-        return found is not None and found[1] not in touched[found[0]]
-
-    paths = [one.path for one in (*live.files.state, *live.files.ssts) if is_same(one.path)]
-    in_parallel(lambda path: target.copy_from(live.checkpoint, path, path), paths)
-
-
-def _only(live: Live, touched: Mapping[int, Collection[int]], place: Location) -> Location:
-    """Return a checkpoint with the state partitions in which something changes."""
-    place.delete(info.path for info in place.list())
-    partition_subset.lay_out(live.checkpoint, live.files, touched, place)
-    return place

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, cast
 
+from savepoints.checkpoint.state_partitions import Partitions
 from savepoints.model import OperatorState
 from savepoints.state.merge import splice
 from savepoints.state.merge.splice import EntityFields
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-# Of partitions; with more entities most of them have some.
-_MOST_ENTITIES = 0.5
 # Written where nothing changes, since a reader wants at least one.
 _ANY = frozenset({0})
 # Types whose text becomes the same value again.
@@ -31,7 +30,7 @@ def find(
     fields: EntityFields,
     entities: DataFrame,
     partitions: int,
-) -> Mapping[int, frozenset[int]] | None:
+) -> Partitions | None:
     """Return, by operator, the partitions that have rows of some entities, before or after.
 
     Where the entity is the whole key, its hash says the partition; else all rows are looked at.
@@ -45,16 +44,16 @@ def find(
     Returns:
         None if there are so many entities that most partitions have some of them.
     """
-    most = int(partitions * _MOST_ENTITIES)
+    most = partitions // 2
     some = entities.limit(most + 1)
+    if some.count() > most:
+        return None
     frames = [
         frame
         for one in operators
         for store in one.stores
         for frame in _places(live, replayed, one, store, fields[one.operator_id], some)
     ]
-    if some.count() > most:
-        return None
     found = reduce(lambda one, other: one.unionAll(other), frames)
     rows = found.select("operator", home(partitions).alias("at")).distinct().collect()
     return {

@@ -9,7 +9,7 @@ Ingesting SST files, RocksDB wiki.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,10 +17,12 @@ from savepoints.checkpoint.logs import commit_log, offset_log
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
+from savepoints.checkpoint.state_partitions import Partitions
 from savepoints.errors import RESTORE_NATIVE, SavepointsError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
 from savepoints.spark import java_functions, private_api
+from savepoints.state.storage import rocksdb_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 RowsOf: TypeAlias = "Callable[[OperatorState, str], DataFrame]"
 # An operator's store in a state partition.
 _Store: TypeAlias = "tuple[int, str, int]"
-# State partitions by operator.
-Partitions: TypeAlias = "Mapping[int, Collection[int]]"
 
 # Operators whose state is looked up by whole keys.
 _OPERATORS = frozenset(
@@ -123,10 +123,7 @@ def write_state(
     try:
         written = private_api.collected(tasks, None)
     except Py4JJavaError as error:
-        raise SavepointsError(
-            f"Spark could not write the state of {checkpoint}: {private_api.root_cause(error)}",
-            hint="run the command again, or restore the native form: --format native",
-        ) from error
+        raise rocksdb_writer.unwritten(checkpoint, private_api.root_cause(error)) from error
     ids = {}
     for line in written:
         operator_id, store, partition, found = line.split(" ")

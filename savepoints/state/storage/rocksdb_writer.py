@@ -27,8 +27,6 @@ CanonicalRowsOf: TypeAlias = "Callable[[int, str], DataFrame]"
 
 _LOG = logging.getLogger(__name__)
 
-_WAY_OUT = "restore the native form instead: --format native"
-
 
 def require_private_api(spark: SparkSession) -> None:
     """Check that the private API has the shape this module was written for.
@@ -104,10 +102,15 @@ def write_state(
             raise function.failure from None
         # Py4J turns a Python exception into a generic Java one, so the function keeps its own.
         cause = function.failure or private_api.root_cause(error)
-        raise SavepointsError(
-            f"Spark could not write the state of {checkpoint}: {cause}",
-            hint="run the command again, or restore the native form: --format native",
-        ) from error
+        raise unwritten(checkpoint, cause) from error
+
+
+def unwritten(checkpoint: object, cause: object) -> SavepointsError:
+    """Return the error for state that Spark fails to write, whichever writer it is."""
+    return SavepointsError(
+        f"Spark could not write the state of {checkpoint}: {cause}",
+        hint="run the command again, or restore the native form: --format native",
+    )
 
 
 def _state_ids(found: JavaObject) -> StateIds:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
+from savepoints.checkpoint.state_partitions import Partitions
 from savepoints.errors import RESTORE_NATIVE, ListOrderError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
@@ -16,8 +17,6 @@ from savepoints.state.storage import bulk_load, hdfs_provider, read, rocksdb_wri
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from savepoints.state.storage.bulk_load import Partitions
 
 # Returns the rows of a store, of all that were saved.
 RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"

@@ -6,7 +6,6 @@ import io
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +14,6 @@ from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.errors import SavepointsError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Savepoint
 from savepoints.spark import private_api
 from savepoints.state.storage import bulk_load, canonical_table, read
 from tests.samples import take, unpack
@@ -27,7 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
 
 SAMPLES = ["rocksdb", "changelog", "format_2", "format_2_changelog", "grand_total", "join",
            "watermark", "offset_log_2_restarted"]  # fmt: skip
-OTHERS = ["session"]
 
 
 def state(spark: SparkSession, checkpoint: Location, *, places: bool = True) -> Counter[Any]:
@@ -62,21 +59,21 @@ def keys_noted(checkpoint: Location) -> list[int]:
     return found
 
 
-def saved(store: Store, sample: str, place: Location) -> Savepoint:
-    taken = take(store, unpack(sample, place / "checkpoint"))
-    return store.savepoint(taken.id).export().execute()
+def restored(store: Store, sample: str, place: Location, **how: Any) -> tuple[Location, Location]:
+    """Restore the rows of a sample, and return its checkpoint and the restored one."""
+    checkpoint, target = unpack(sample, place / "checkpoint"), place / "target"
+    taken = store.savepoint(take(store, checkpoint).id).export().execute()
+    store.savepoint(taken.id).restore(str(target), **how).execute()
+    return checkpoint, target
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_a_loaded_state_is_the_one_that_was_saved(
     sample: str, on_local: Location, local_store: Store, spark: SparkSession
 ) -> None:
-    taken = saved(local_store, sample, on_local)
-    target = on_local / "target"
+    checkpoint, target = restored(local_store, sample, on_local, form="canonical")
 
-    local_store.savepoint(taken.id).restore(str(target), form="canonical").execute()
-
-    truth = state(spark, on_local / "checkpoint")
+    truth = state(spark, checkpoint)
     assert truth
     assert state(spark, target) == truth
     # Spark's own writer does not count; then the first batch would.
@@ -87,40 +84,31 @@ def test_a_loaded_state_is_the_one_that_was_saved(
 def test_a_state_in_other_partitions_has_the_same_rows(
     sample: str, on_local: Location, local_store: Store, spark: SparkSession
 ) -> None:
-    taken = saved(local_store, sample, on_local)
-    target = on_local / "target"
+    checkpoint, target = restored(local_store, sample, on_local, partitions=5)
 
-    local_store.savepoint(taken.id).restore(str(target), partitions=5).execute()
-
-    truth = state(spark, on_local / "checkpoint", places=False)
+    truth = state(spark, checkpoint, places=False)
     assert state(spark, target, places=False) == truth
     assert sum(keys_noted(target)) == truth.total()
 
 
-@pytest.mark.parametrize("sample", OTHERS)
-def test_other_stores_are_left_to_sparks_own_writer(
-    sample: str, on_local: Location, local_store: Store, spark: SparkSession
+def test_session_windows_are_left_to_sparks_own_writer(
+    on_local: Location, local_store: Store, spark: SparkSession
 ) -> None:
-    """A window of a session is found by the beginning of its key, which is stored apart."""
-    taken = saved(local_store, sample, on_local)
-    target = on_local / "target"
+    """They are found by the beginning of their key, which is stored apart."""
+    checkpoint, target = restored(local_store, "session", on_local, form="canonical")
 
-    local_store.savepoint(taken.id).restore(str(target), form="canonical").execute()
-
-    assert state(spark, target) == state(spark, on_local / "checkpoint")
+    assert state(spark, target) == state(spark, checkpoint)
     assert set(keys_noted(target)) == {-1}
 
 
 def test_a_spark_with_another_rocksdb_writes_as_it_always_did(
     on_local: Location, local_store: Store, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = saved(local_store, "rocksdb", on_local)
-    target = on_local / "target"
     monkeypatch.setattr(private_api, "ROCKSDB_ARGUMENTS", 9)
 
-    local_store.savepoint(taken.id).restore(str(target), form="canonical").execute()
+    checkpoint, target = restored(local_store, "rocksdb", on_local, form="canonical")
 
-    assert state(spark, target) == state(spark, on_local / "checkpoint")
+    assert state(spark, target) == state(spark, checkpoint)
     assert set(keys_noted(target)) == {-1}
 
 
@@ -137,15 +125,12 @@ def rewritten(
     return files
 
 
-def in_order(
-    spark: SparkSession, checkpoint: Location, order: Sequence[str], **columns: str
-) -> DataFrame:
-    """Return the rows of a checkpoint's only operator, those of each task in an order."""
+def rows_of(spark: SparkSession, checkpoint: Location, **columns: str) -> DataFrame:
+    """Return the rows of a checkpoint's only operator, with other values in some columns."""
     files = read_cut(checkpoint)
     own = read.reading_session(spark, files.cut.checkpoint_format)
     rows = canonical_table.rows_of_checkpoint(own, checkpoint, files)
-    changed = rows.selectExpr(*(f"{columns.get(one, one)} AS {one}" for one in rows.columns))
-    return changed.sortWithinPartitions(*order) if order else changed
+    return rows.selectExpr(*(f"{columns.get(one, one)} AS {one}" for one in rows.columns))
 
 
 @pytest.mark.parametrize("order", ["key_bytes", "hash(key_bytes)"])
@@ -155,7 +140,7 @@ def test_rows_in_another_order_than_that_of_their_keys_are_put(
     from pyspark.sql import functions as F
 
     checkpoint, target = unpack("rocksdb", on_local / "checkpoint"), on_local / "target"
-    rows = in_order(spark, checkpoint, []).sortWithinPartitions(F.expr(order).desc())
+    rows = rows_of(spark, checkpoint).sortWithinPartitions(F.expr(order).desc())
 
     rewritten(spark, checkpoint, target, rows)
 
@@ -166,7 +151,7 @@ def test_a_row_in_another_state_partition_than_its_own_is_not_loaded(
     on_local: Location, spark: SparkSession
 ) -> None:
     checkpoint = unpack("rocksdb", on_local / "checkpoint")
-    stray = in_order(spark, checkpoint, [], key_hash="key_hash + 1")
+    stray = rows_of(spark, checkpoint, key_hash="key_hash + 1")
 
     with pytest.raises(SavepointsError, match="in a file of another state partition than its own"):
         rewritten(spark, checkpoint, on_local / "target", stray)
@@ -175,7 +160,7 @@ def test_a_row_in_another_state_partition_than_its_own_is_not_loaded(
 def test_a_key_that_two_rows_have_is_not_loaded(on_local: Location, spark: SparkSession) -> None:
     """Spark's writer keeps the last one of them, silently."""
     checkpoint = unpack("rocksdb", on_local / "checkpoint")
-    twice = in_order(spark, checkpoint, []).selectExpr("*", "explode(array(1, 2)) AS nth")
+    twice = rows_of(spark, checkpoint).selectExpr("*", "explode(array(1, 2)) AS nth")
 
     with pytest.raises(SavepointsError, match="two state rows have the same key"):
         rewritten(spark, checkpoint, on_local / "target", twice)
@@ -187,7 +172,7 @@ def test_a_state_that_does_not_fit_into_one_file_is_loaded_from_several(
     """Values of some megabytes, so that few rows fill the 64 MB after which a file ends."""
     checkpoint, target = unpack("rocksdb", on_local / "checkpoint"), on_local / "target"
     rows = (
-        in_order(spark, checkpoint, [])
+        rows_of(spark, checkpoint)
         .selectExpr("key_hash", "key_bytes", "explode(sequence(1, 60)) AS nth")
         .selectExpr(
             "key_hash",
