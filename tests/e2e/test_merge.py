@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from savepoints.io import Location
 from savepoints.store.locks import lease
 from savepoints.store.tables.merge_ledger import Ledger
+from spark_jobs.orders.cdnow import orders_between, read_orders
 from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
 from tests.e2e.shop import QUERY, Shop, called
 from tests.e2e.test_promote import running
-from tests.spark_session import wait_until
+from tests.spark_session import PARTITIONS, wait_until
+from tests.state_files import by_partition
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
+
+
+def live(shop: Shop) -> Location:
+    """Return the checkpoint of the query."""
+    return Location.of(shop.store.generations.current(QUERY).checkpoint)
 
 
 @pytest.mark.nightly
@@ -89,6 +99,33 @@ def test_a_running_query_stands_still_for_the_last_steps_and_is_taken_back(
     assert differing(shop, day(7), without=ids(held)) == 0, "as if it had never been merged"
     assert merge(shop, file)["rows"] == len(held), "and it can be merged again"
     assert differing(shop, day(7)) == 0
+
+
+@pytest.mark.nightly
+def test_a_merge_of_one_customer_writes_one_state_partition(local_shop: Shop) -> None:
+    """The files of the others are copied; what is read and written after it is exact."""
+    shop = local_shop
+    every = orders_between(read_orders(), from_date=day(0), until_date=day(6))
+    orders = Counter(one.customer_id for one in every)
+    often = next(one.customer_id for one in every if orders[one.customer_id] > 1)
+    # One who has other orders, and one whose only order comes late.
+    once = next(one.customer_id for one in every if orders[one.customer_id] == 1)
+    held = [next(one for one in every if one.customer_id == each) for each in (often, once)]
+    for begin, end in ((0, 3), (3, 6)):
+        shop.sell(day(begin), day(end), without=ids(held))
+        shop.run()
+
+    for number, order in enumerate(held):
+        before = by_partition(live(shop))
+        merge(shop, written(shop, [order], f"{number}.parquet"))
+        after = by_partition(live(shop))
+        assert len(before) == PARTITIONS
+        assert sum(before[one] != after[one] for one in before) == 1
+        assert differing(shop, day(6), without=ids(held[number + 1 :])) == 0
+
+    shop.sell(day(6), day(60))
+    shop.run()
+    assert differing(shop, day(60)) == 0, "the state is right, too"
 
 
 def test_another_merge_of_the_query_is_refused(local_shop: Shop) -> None:

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from savepoints.checkpoint.cut import read_cut
-from savepoints.checkpoint.state.files import partition_of
 from savepoints.io import Location
 from savepoints.operations.merge import splice_checkpoint
 from savepoints.runtime.replay import Live
 from savepoints.state.storage import read
 from savepoints.state.storage.row_sources import CheckpointRows
 from tests.fidelity import harness
+from tests.state_files import by_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,16 +83,6 @@ def state(spark: SparkSession, checkpoint: Location) -> Counter[Any]:
     return Counter(rows.selectExpr(*columns).collect())
 
 
-def files_of(checkpoint: Location) -> dict[int, set[str]]:
-    """Return the names of the state files of the newest batch, by state partition."""
-    found: dict[int, set[str]] = {number: set() for number in range(PARTITIONS)}
-    for info in (*(cut := read_cut(checkpoint)).state, *cut.ssts):
-        place = partition_of(info.path)
-        assert place is not None
-        found[place[1]].add(info.path)
-    return found
-
-
 @pytest.mark.parametrize(
     "store", ["rocksdb_1", pytest.param("rocksdb_2_changelog", marks=pytest.mark.nightly)]
 )
@@ -122,7 +112,7 @@ def test_state_partitions_in_which_nothing_changes_are_copied(
     assert state(spark, target) == truth
     changed = {row[2] for row in (before - truth) + (truth - before)}
     assert 0 < len(changed) < PARTITIONS
-    theirs, ours = files_of(live), files_of(target)
+    theirs, ours = by_partition(live), by_partition(target)
     assert {one for one in theirs if theirs[one] != ours[one]} == changed
     # It goes on from files of both kinds.
     for place, checkpoint in ((source, target), (source_of_truth, other)):
