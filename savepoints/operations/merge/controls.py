@@ -54,6 +54,7 @@ class Proof:
 def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float) -> Proof:
     """Compare the controls at the cut up to which was replayed."""
     from savepoints.state.merge import controls as merge_controls
+    from savepoints.state.merge import touched_partitions
     from savepoints.state.storage.row_sources import CheckpointRows
 
     assignment = replay.assignment
@@ -62,8 +63,10 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
     rows = replay.outputs()
 
     def compare_state() -> StateControls:
+        whole = CheckpointRows.of(assignment.spark, replay.cut, read_cut(replay.cut))
+        place = replay.place / replay.name / "controls"
         return merge_controls.compare_states(
-            CheckpointRows.of(assignment.spark, replay.cut, read_cut(replay.cut)),
+            touched_partitions.narrowed(whole, mine.select("entity"), place),
             replay.state(),
             replay.replay.operators,
             replay.fields(),

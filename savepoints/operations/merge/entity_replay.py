@@ -223,13 +223,7 @@ class MergeReplay(ShadowReplay):
         watermarks = [0 if one.savepoint is None else self._watermark(one) for one in used.values()]
         low = min(watermarks, default=0)
         seeds = [
-            ReplayBase(
-                self.assignment.replayed.where(f"base = {number}").select("entity"),
-                self._saved(number, one),
-                self._layout(one),
-            )
-            for number, one in used.items()
-            if one.savepoint is not None
+            self._base(number, one) for number, one in used.items() if one.savepoint is not None
         ]
         if seeds and self.replay.operators:
             entities = self.assignment.entities
@@ -238,6 +232,15 @@ class MergeReplay(ShadowReplay):
             )
             self.replay.seed(seeds, watermark_ms=low, timestamp_ms=last.timestamp_ms)
         return low
+
+    def _base(self, number: int, one: Used) -> ReplayBase:
+        """Return what those entities begin from that have a savepoint in common."""
+        from savepoints.state.merge import touched_partitions
+
+        entities = self.assignment.replayed.where(f"base = {number}").select("entity")
+        place = self.place / self.name / f"base-{number}"
+        saved = touched_partitions.narrowed(self._saved(number, one), entities, place)
+        return ReplayBase(entities, saved, self._layout(one))
 
     def _watermark(self, one: Used) -> int:
         """Return the watermark that the batch of a base ran with: what it has dropped is gone."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from savepoints.checkpoint.cut import read_cut
@@ -16,62 +13,22 @@ from savepoints.operations.merge import splice_checkpoint
 from savepoints.runtime.replay import Live
 from savepoints.state.storage import read
 from savepoints.state.storage.row_sources import CheckpointRows
-from tests.fidelity import harness
+from tests.many_partitions import PARTITIONS, give, run
 from tests.state_files import by_partition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
-PARTITIONS, CLIENTS = 12, 60
+CLIENTS = 60
 # Their orders of the first batch come late; the last one has no others.
 LATE = ["client-7", "client-31", "client-55"]
 # Of events that are removed.
 GONE = "client-gone"
-Rows = Sequence[tuple[str, int]]
 FIRST = [(f"client-{one % CLIENTS}", one) for one in range(200)]
 MORE = [(f"client-{one}", 1000 * one) for one in range(5, 50)]
 AFTER = [(f"client-{one}", 7) for one in range(CLIENTS)]
-
-
-def give(source: Location, *batches: Rows) -> None:
-    """Write what a query reads next, a file each."""
-    for rows in batches:
-        clients, amounts = zip(*rows, strict=True)
-        name = f"{len(source.list())}.parquet"
-        source.put(name, b"")
-        pq.write_table(
-            pa.table({"client": clients, "amount": amounts}), f"/{source.uri.path}/{name}"
-        )
-
-
-def compute(found: DataFrame, _batch_id: int) -> None:
-    """Have a batch computed."""
-    found.collect()
-
-
-def run(spark: SparkSession, source: Location, checkpoint: Location, store: str) -> None:
-    """Let a query read all that is there, a file a batch."""
-    own = spark.newSession()
-    conf = {**harness.STORES[store].conf, "spark.sql.shuffle.partitions": str(PARTITIONS)}
-    for name, value in conf.items():
-        own.conf.set(name, value)
-    events = (
-        own.readStream.schema("client string, amount long")
-        .option("maxFilesPerTrigger", 1)
-        .parquet(source.uri.hadoop)
-    )
-    (
-        events.groupBy("client")
-        .agg({"amount": "sum", "*": "count"})
-        .writeStream.foreachBatch(compute)
-        .outputMode("update")
-        .option("checkpointLocation", checkpoint.uri.hadoop)
-        .trigger(availableNow=True)
-        .start()
-        .awaitTermination()
-    )
 
 
 def state(spark: SparkSession, checkpoint: Location) -> Counter[Any]:
