@@ -10,7 +10,7 @@ from savepoints.io import Location
 from savepoints.store.locks import lease
 from savepoints.store.tables.merge_ledger import Ledger
 from spark_jobs.orders.cdnow import orders_between, read_orders
-from tests.e2e.late_shop import day, differing, ids, late_orders, merge, written
+from tests.e2e.late_shop import archive, day, differing, ids, late_orders, merge, written
 from tests.e2e.shop import QUERY, Shop, called
 from tests.e2e.test_promote import running
 from tests.spark_session import PARTITIONS, wait_until
@@ -105,22 +105,27 @@ def test_a_running_query_stands_still_for_the_last_steps_and_is_taken_back(
 def test_a_merge_of_one_customer_writes_one_state_partition(local_shop: Shop) -> None:
     """The files of the others are copied; what is read and written after it is exact."""
     shop = local_shop
-    every = orders_between(read_orders(), from_date=day(0), until_date=day(6))
-    orders = Counter(one.customer_id for one in every)
-    often = next(one.customer_id for one in every if orders[one.customer_id] > 1)
-    # One who has other orders, and one whose only order comes late.
-    once = next(one.customer_id for one in every if orders[one.customer_id] == 1)
-    held = [next(one for one in every if one.customer_id == each) for each in (often, once)]
+    before, after = (
+        orders_between(read_orders(), from_date=day(begin), until_date=day(end))
+        for begin, end in ((0, 3), (3, 6))
+    )
+    known = Counter(one.customer_id for one in (*before, *after))
+    earlier = {one.customer_id for one in before}
+    # Replayed from a savepoint that has state of theirs, and from nothing.
+    often = next(one for one in after if one.customer_id in earlier)
+    once = next(one for one in before if known[one.customer_id] == 1)
+    held = [often, once]
     for begin, end in ((0, 3), (3, 6)):
         shop.sell(day(begin), day(end), without=ids(held))
+        archive(shop)
         shop.run()
 
     for number, order in enumerate(held):
-        before = by_partition(live(shop))
-        merge(shop, written(shop, [order], f"{number}.parquet"))
-        after = by_partition(live(shop))
-        assert len(before) == PARTITIONS
-        assert sum(before[one] != after[one] for one in before) == 1
+        was = by_partition(live(shop))
+        merge(shop, written(shop, [order], f"{number}.parquet"), "--controls", str(number))
+        now = by_partition(live(shop))
+        assert len(was) == PARTITIONS
+        assert sum(was[one] != now[one] for one in was) == 1
         assert differing(shop, day(6), without=ids(held[number + 1 :])) == 0
 
     shop.sell(day(6), day(60))
