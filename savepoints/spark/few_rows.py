@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def collect(frame: DataFrame, most: int) -> pa.Table | None:
@@ -19,3 +19,9 @@ def collect(frame: DataFrame, most: int) -> pa.Table | None:
     except Exception:  # noqa: BLE001  (py4j's errors have no common root)
         return None
     return rows if rows.num_rows <= most else None
+
+
+def in_plan(spark: SparkSession, frame: DataFrame, most: int) -> DataFrame | None:
+    """Return a frame whose plan has the rows of another one; None where `collect` gives None."""
+    rows = collect(frame, most)
+    return None if rows is None else spark.createDataFrame(rows, schema=frame.schema)

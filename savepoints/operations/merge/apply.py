@@ -24,6 +24,7 @@ from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge import splice_checkpoint
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import MergingPlan
+from savepoints.operations.merge.workspace import FEW_ROWS
 from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import Moved, NewCheckpoint, OwnStep, Work
 from savepoints.operations.run import pause_for_verb
@@ -245,7 +246,12 @@ def _replay(plan: MergingPlan) -> Location:
 
 
 def _touched(spark: SparkSession, place: Location) -> DataFrame:
-    return spark.read.schema(_ENTITIES).parquet((place / scratch.ENTITIES).uri.hadoop)
+    """Return the entities; few of them in the plan, since several queries use them in the pause."""
+    from savepoints.spark import few_rows
+
+    found = spark.read.schema(_ENTITIES).parquet((place / scratch.ENTITIES).uri.hadoop)
+    few = few_rows.in_plan(spark, found, FEW_ROWS)
+    return found if few is None else few
 
 
 def _row(plan: MergingPlan, store: Store) -> Merge:

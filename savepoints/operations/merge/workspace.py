@@ -36,7 +36,5 @@ class Workspace:
         """
         from savepoints.spark import few_rows
 
-        rows = few_rows.collect(frame, FEW_ROWS) if self.few else None
-        if rows is not None:
-            return self.spark.createDataFrame(rows, schema=frame.schema)
-        return scratch.keep(self.spark, frame, self.place / name)
+        few = few_rows.in_plan(self.spark, frame, FEW_ROWS) if self.few else None
+        return scratch.keep(self.spark, frame, self.place / name) if few is None else few
