@@ -97,6 +97,11 @@ class Shop:
         return f"{self.root}/totals"
 
     @property
+    def checkpoint(self) -> Location:
+        """The checkpoint of the query's current generation."""
+        return Location.of(self.store.generations.current(QUERY).checkpoint)
+
+    @property
     def store(self) -> Store:
         """The savepoint store."""
         return Store.at(self.settings.store, settings=self.settings).make()

@@ -69,7 +69,7 @@ def test_trap_a_changed_program_is_deployed_without_any_restore(local_shop: Shop
     run(RIGHT)
     assert not compared(), "there is no state yet"
     shop.sell(date(1997, 1, 4), date(1997, 1, 6))
-    checkpoint = Location.of(shop.store.generations.current(QUERY).checkpoint)
+    checkpoint = shop.checkpoint
     before = [info.path for info in checkpoint.list()]
 
     for _ in range(2):

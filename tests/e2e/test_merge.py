@@ -6,7 +6,6 @@ from collections import Counter
 
 import pytest
 
-from savepoints.io import Location
 from savepoints.store.locks import lease
 from savepoints.store.tables.merge_ledger import Ledger
 from spark_jobs.orders.cdnow import orders_between, read_orders
@@ -17,11 +16,6 @@ from tests.spark_session import PARTITIONS, wait_until
 from tests.state_files import by_partition
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(1200)]
-
-
-def live(shop: Shop) -> Location:
-    """Return the checkpoint of the query."""
-    return Location.of(shop.store.generations.current(QUERY).checkpoint)
 
 
 @pytest.mark.nightly
@@ -121,9 +115,9 @@ def test_a_merge_of_one_customer_writes_one_state_partition(local_shop: Shop) ->
         shop.run()
 
     for number, order in enumerate(held):
-        was = by_partition(live(shop))
+        was = by_partition(shop.checkpoint)
         merge(shop, written(shop, [order], f"{number}.parquet"), "--controls", str(number))
-        now = by_partition(live(shop))
+        now = by_partition(shop.checkpoint)
         assert len(was) == PARTITIONS
         assert sum(was[one] != now[one] for one in was) == 1
         assert differing(shop, day(6), without=ids(held[number + 1 :])) == 0

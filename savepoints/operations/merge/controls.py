@@ -64,7 +64,7 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
 
     def compare_state() -> StateControls:
         whole = CheckpointRows.of(assignment.spark, replay.cut, read_cut(replay.cut))
-        place = replay.place / replay.name / "controls"
+        place = replay.replay.place / "controls"
         return merge_controls.compare_states(
             touched_partitions.narrowed(whole, mine.select("entity"), place),
             replay.state(),

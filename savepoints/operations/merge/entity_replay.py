@@ -238,7 +238,7 @@ class MergeReplay(ShadowReplay):
         from savepoints.state.merge import touched_partitions
 
         entities = self.assignment.replayed.where(f"base = {number}").select("entity")
-        place = self.place / self.name / f"base-{number}"
+        place = self.replay.place / f"base-{number}"
         saved = touched_partitions.narrowed(self._saved(number, one), entities, place)
         return ReplayBase(entities, saved, self._layout(one))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import state_partitions
@@ -135,8 +134,7 @@ def write(
                 )
             if touched is not None:
                 state_partitions.copy_others(live.checkpoint, files, touched, target)
-                state_partitions.lay_out(live.checkpoint, files, touched, place)
-                before = replace(before, checkpoint=place)
+                before = before.among(touched, place)
             rows = splice.spliced(before, replayed, fields, entities)
         written = write.write_rows(spark, target, cut, operators, rows, only=touched)
         if written.ids:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint import state_partitions
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state_partitions import Partitions
 from savepoints.io import Location
@@ -83,14 +81,16 @@ def narrowed(saved: SavedRows, entities: DataFrame, place: Location) -> SavedRow
     is_laid_out = files.cut.provider != HDFS_PROVIDER and operators
     if not is_laid_out or any(one.has_column_families for one in operators):
         return saved
+    # Before any store is opened for them.
+    if (some := _few(entities, partitions)) is None:
+        return saved
     stores = [(one.operator_id, name) for one in operators for name in one.stores]
     kinds = {one: kind for one in stores if (kind := _whole_key(saved.rows(*one))) is not None}
-    if len(kinds) < len(stores) or (some := _few(entities, partitions)) is None:
+    if len(kinds) < len(stores):
         return saved
     frames = [_numbered(_hashes(some, kind), operator) for (operator, _), kind in kinds.items()]
     touched = _by_operator(frames, [one.operator_id for one in operators], partitions)
-    state_partitions.lay_out(saved.checkpoint, files, touched, place)
-    return replace(saved, checkpoint=place)
+    return saved.among(touched, place)
 
 
 def _few(entities: DataFrame, partitions: int) -> DataFrame | None:

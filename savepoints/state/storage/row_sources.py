@@ -6,10 +6,12 @@ written together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from savepoints.checkpoint import state_partitions
 from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.state_partitions import Partitions
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.state.storage import new_table, read
@@ -82,3 +84,12 @@ class CheckpointRows:
             )
         found = read.read_store(self.spark, self.checkpoint, self.files, operator, store)
         return found.select(*COLUMNS)
+
+    def among(self, partitions: Partitions, place: Location) -> CheckpointRows:
+        """Return the rows of some state partitions alone; see `state_partitions.lay_out`.
+
+        Args:
+            place: An empty directory for the files that are read.
+        """
+        state_partitions.lay_out(self.checkpoint, self.files, partitions, place)
+        return replace(self, checkpoint=place)
