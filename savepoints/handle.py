@@ -58,12 +58,12 @@ from savepoints.operations.pipeline import group_savepoint as _group_savepoint
 from savepoints.operations.pipeline import groups as _groups
 from savepoints.operations.pipeline import periodic_groups as _periodic_groups
 from savepoints.operations.pipeline import pipeline as _pipeline
-from savepoints.operations.pipeline import pipeline_rollback as _pipeline_rollback
-from savepoints.operations.pipeline import rollback_plan as _rollback_plan
 from savepoints.operations.pipeline_fork import pipeline_compare as _pipeline_compare
 from savepoints.operations.pipeline_fork import pipeline_fork as _pipeline_fork
 from savepoints.operations.pipeline_fork import pipeline_fork_plan as _pipeline_fork_plan
 from savepoints.operations.pipeline_fork import pipeline_promote as _pipeline_promote
+from savepoints.operations.pipeline_rollback import pipeline_rollback as _pipeline_rollback
+from savepoints.operations.pipeline_rollback import rollback_plan as _rollback_plan
 from savepoints.operations.rollback import reset as _reset
 from savepoints.operations.rollback import restore_point as _restore_point
 from savepoints.operations.rollback import rollback as _rollback

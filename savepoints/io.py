@@ -12,11 +12,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -28,11 +27,11 @@ from savepoints.config import secrets
 from savepoints.errors import (
     CredentialsError,
     SavepointsError,
-    StoreNotFoundError,
     UnreachableError,
     UsageError,
 )
 from savepoints.hdfs import HdfsStore
+from savepoints.io_errors import translated
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -55,30 +54,6 @@ RETRY_SECONDS = 30
 # can tell repeat the whole step, this many times in all.
 _ATTEMPTS = 3
 
-# Messages of object_store, which obstore and deltalake share, and of HDFS.
-_REFUSED = re.compile(
-    r"status code:? 40[13]\b|necessary privileges|valid authentication|"
-    r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden|"
-    r"AccessControlException|Permission denied: user=|GSSAPI|SASL"
-)
-_NO_ANSWER = re.compile(
-    r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b|"
-    r"Connection refused|lookup address|No NameNode|StandbyException|SafeModeException"
-)
-_CHECK_ACCESS = {
-    "s3": "check AWS_PROFILE, the keys, and the permissions of the role",
-    "abfss": "check AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, and the role of the identity",
-    "hdfs": "check HADOOP_USER_NAME or the Kerberos ticket (klist), and the permissions of the "
-    "directory",
-}
-_CHECK_ADDRESS = {
-    "s3": "AWS_ENDPOINT_URL",
-    "abfss": "the account in the URI",
-    "hdfs": "the NameNode in the URI, HADOOP_CONF_DIR",
-}
-# A line of Java's stack, as HDFS sends it and as Rust quotes it.
-_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
 _AZURE_SECRETS = (
     "AZURE_STORAGE_ACCOUNT_KEY",
     "AZURE_STORAGE_ACCESS_KEY",
@@ -90,7 +65,6 @@ _AZURE_SECRETS = (
 _PIECE = 1 << 20
 # Linux' error for a hard link across file systems (EXDEV).
 _OTHER_MOUNT = "(os error 18)"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -145,23 +119,23 @@ class Location:
 
     def get(self, path: str) -> bytes:
         """Return the bytes of a file."""
-        with _translated(self.uri / path):
+        with translated(self.uri / path):
             return bytes(_open(self.uri).get(self._key(path)).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return a range of bytes, which the file must have."""
-        with _translated(self.uri / path):
+        with translated(self.uri / path):
             return bytes(_open(self.uri).get_range(self._key(path), start=start, length=length))
 
     def get_version(self, path: str) -> tuple[bytes, str]:
         """Return the bytes of a file and the entity tag of just these bytes."""
-        with _translated(self.uri / path):
+        with translated(self.uri / path):
             found = _open(self.uri).get(self._key(path))
             return bytes(found.bytes()), found.meta["e_tag"] or ""
 
     def put(self, path: str, data: bytes) -> None:
         """Write a file, replacing any existing one."""
-        with _translated(self.uri / path):
+        with translated(self.uri / path):
             _open(self.uri).put(self._key(path), data)
 
     def create(self, path: str, data: bytes) -> str:
@@ -187,7 +161,7 @@ class Location:
             return self._conditionally(path, data, {"e_tag": etag})
         store, key = _open(self.uri), self._key(path)
         # A local file system has no conditional replace: a lock file provides it.
-        with _translated(self.uri / path), Path(f"/{key}.lock").open("w") as lock:
+        with translated(self.uri / path), Path(f"/{key}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if store.head(key)["e_tag"] != etag:
                 raise FileExistsError(key)
@@ -196,7 +170,7 @@ class Location:
     def _conditionally(self, path: str, data: bytes, mode: Any) -> str:  # noqa: ANN401 (obstore's)
         def attempt() -> str:
             try:
-                with _translated(self.uri / path):
+                with translated(self.uri / path):
                     return _open(self.uri).put(self._key(path), data, mode=mode)["e_tag"] or ""
             except (FileExistsError, UnreachableError):
                 # S3 answers 412 to a retry after a lost answer.
@@ -210,7 +184,7 @@ class Location:
 
     def head(self, path: str) -> ObjectInfo:
         """Return size, tag and time of a file."""
-        with _translated(self.uri / path):
+        with translated(self.uri / path):
             meta = _open(self.uri).head(self._key(path))
         return ObjectInfo(path, meta["size"], meta["e_tag"] or "", meta["last_modified"])
 
@@ -234,7 +208,7 @@ class Location:
         """
         root = f"{self.uri.path}/" if self.uri.path else ""
         found = []
-        with _translated(self.uri):
+        with translated(self.uri):
             offset = self._key(after) if after else None
             for chunk in _open(self.uri).list(self._key(prefix), offset=offset):
                 found += [
@@ -256,7 +230,7 @@ class Location:
         store = _open(self.uri)
 
         def one(path: str) -> None:
-            with suppress(FileNotFoundError), _translated(self.uri / path):
+            with suppress(FileNotFoundError), translated(self.uri / path):
                 store.delete(self._key(path))
 
         in_parallel(one, list(paths))
@@ -267,7 +241,7 @@ class Location:
         Between stores, between two mounts of this machine, and on HDFS, which cannot copy, it
         passes through this process.
         """
-        with _translated(source.uri / source_path):
+        with translated(source.uri / source_path):
             if self._copies(source, source_path, path):
                 return
             # Through a file, not through memory: many large copies may run at once.
@@ -295,7 +269,7 @@ class Location:
     def sha256(self, path: str) -> str:
         """Return the SHA-256 of a file in hex, read in pieces."""
         digest = hashlib.sha256()
-        with _translated(self.uri / path):
+        with translated(self.uri / path):
             for piece in self._pieces(path):
                 digest.update(piece)
         return digest.hexdigest()
@@ -442,63 +416,3 @@ def _azure(uri: Uri, retries: RetryConfig) -> AzureStore:
     container, account = uri.azure
     secrets.remember(os.environ.get(name) for name in _AZURE_SECRETS)
     return AzureStore(container, account_name=account, retry_config=retries)
-
-
-@contextmanager
-def _translated(uri: Uri) -> Iterator[None]:
-    """Turn obstore's errors into ours, and missing objects into FileNotFoundError."""
-    from obstore import exceptions as raised
-
-    try:
-        yield
-    except SavepointsError:
-        raise
-    except (OSError, RuntimeError, raised.BaseError) as error:  # hdfs-native's is RuntimeError
-        text = _STACK.split(str(error).partition("\n\nDebug source")[0])[0]
-        if _NO_BUCKET.search(text):
-            raise StoreNotFoundError(
-                f"the bucket {uri.bucket} does not exist",
-                hint=f"check the name, or create it: aws s3 mb s3://{uri.bucket}"
-                if uri.scheme == "s3"
-                else "check the name, or create it: az storage container create "
-                f"--account-name {uri.azure[1]} --name {uri.azure[0]}",
-                uri=str(uri),
-            ) from None
-        if isinstance(error, FileNotFoundError):
-            raise FileNotFoundError(str(uri)) from None
-        if isinstance(
-            error, (FileExistsError, raised.AlreadyExistsError, raised.PreconditionError)
-        ):
-            raise FileExistsError(str(uri)) from None
-        raise (
-            unavailable(uri, text)
-            or SavepointsError(
-                f"{uri} cannot be read or written: {plain(text)[:500]}",
-                hint="check the URI and, on a local disk, the free space and the permissions",
-                uri=str(uri),
-            )
-        ) from None
-
-
-def unavailable(uri: Uri, text: str) -> SavepointsError | None:
-    """Return the error for a store that refuses access or does not answer; else None."""
-    said = plain(text)
-    if _REFUSED.search(said):
-        return CredentialsError(
-            f"the object store denies access to {uri}: {said[:500]}",
-            hint=_CHECK_ACCESS.get(uri.scheme, ""),
-            uri=str(uri),
-        )
-    if _NO_ANSWER.search(said):
-        return UnreachableError(
-            f"the object store did not answer a request for {uri}: {said[:500]}",
-            hint=f"check {_CHECK_ADDRESS.get(uri.scheme, 'the URI')} and the network, then run the "
-            "command again",
-            uri=str(uri),
-        )
-    return None
-
-
-def plain(text: str) -> str:
-    """Return a message of obstore or deltalake on one line, without colours."""
-    return " ".join(_COLOURS.sub("", text).replace("↳", "").split())

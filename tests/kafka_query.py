@@ -10,10 +10,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import kafka_position
 from savepoints.operations.rollback import reset
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.sources.kafka.reset_targets import Target

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.errors import UsageError
 from savepoints.model import (
     Cost,
@@ -21,7 +22,6 @@ from savepoints.model import (
     checked_name,
     from_json,
     is_id,
-    kafka_offsets,
     new_id,
 )
 from savepoints.moments import parse_rfc3339, rfc3339, utc_now

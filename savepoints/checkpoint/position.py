@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
 from savepoints.errors import NoCommittedBatchError, NotAlignedError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, lowest_offsets
 
 _BATCH = re.compile(r"^(?:offsets|commits)/(\d+)$")
 _INITIAL = re.compile(r"^sources/(\d+)/0$")

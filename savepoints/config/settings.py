@@ -9,15 +9,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shlex
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
-from urllib.parse import urlsplit
+from typing import Any, ClassVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -28,93 +26,23 @@ from pydantic_settings import (
 
 from savepoints.config import files as config_files
 from savepoints.config import secrets
-from savepoints.config.duration import parse_duration
 from savepoints.config.files import FILE, Layer
+from savepoints.config.values import (
+    ClientOptionsField,
+    CommandLine,
+    Count,
+    Duration,
+    Every,
+    ExportTime,
+    Fraction,
+    HookEvent,
+    MergeTime,
+    NotNegative,
+    Ratio,
+    TableUri,
+    Url,
+)
 from savepoints.errors import UsageError
-from savepoints.uri import is_table_name
-
-
-def _duration(value: object) -> object:
-    if isinstance(value, timedelta):
-        return value
-    try:
-        return parse_duration(str(value))
-    except UsageError as error:
-        raise ValueError(f"{error.message}; {error.hint}") from None
-
-
-def _schedule(text: str) -> str:
-    from savepoints.config.schedule import parse_schedule
-
-    return _parsed_by(parse_schedule, text)
-
-
-def _export(text: str) -> str:
-    from savepoints.config.schedule import export_schedule
-
-    return _parsed_by(export_schedule, text)
-
-
-def _merge_time(text: str) -> str:
-    from savepoints.config.schedule import merge_schedule
-
-    return _parsed_by(merge_schedule, text)
-
-
-def _parsed_by(parse: Callable[[str], object], text: str) -> str:
-    """Return a text that can be parsed; pydantic tells of a ValueError only."""
-    try:
-        parse(text)
-    except UsageError as error:
-        raise ValueError(f"{error.message}; {error.hint}") from None
-    return text
-
-
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("it must begin with http:// or https:// and name a host")
-    if "@" in parts.netloc:
-        raise ValueError(
-            "the credentials in the URL would not be sent; remove them, or set hooks.command to a "
-            "program that sends the request with them"
-        )
-    return text
-
-
-def _command(text: str) -> str:
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise ValueError(f"it has an unclosed quote or ends with a backslash: {error}") from None
-    if not words:
-        raise ValueError("it is empty; omit it")
-    return text
-
-
-def _table(text: str) -> str:
-    if is_table_name(text):
-        raise ValueError(
-            f"{text} is a table name, which cannot be looked up without a Spark session: write "
-            f"the table's location, shown by spark.sql('DESCRIBE DETAIL {text}'), or name the "
-            "table in savepoints.attach(…, outputs=…)"
-        )
-    return text
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-Every = Annotated[str, AfterValidator(_schedule)]
-ExportTime = Annotated[str, AfterValidator(_export)]
-MergeTime = Annotated[str, AfterValidator(_merge_time)]
-Count = Annotated[int, Field(ge=-1)]
-NotNegative = Annotated[int, Field(ge=0)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Ratio = Annotated[float, Field(ge=0)]
-Url = Annotated[str, AfterValidator(_url)]
-TableUri = Annotated[str, AfterValidator(_table)]
-CommandLine = Annotated[str, AfterValidator(_command)]
-HookEvent = Literal["paused", "resumed", "savepoint", "failed"]
-ClientOptionsField = Annotated[dict[str, str], AfterValidator(secrets.ClientOptions)]
 
 
 class _Section(BaseModel):

@@ -24,7 +24,8 @@ from tempfile import TemporaryFile
 from typing import IO, Any
 
 from savepoints.config.secrets import mask, mask_command, mask_url, masked
-from savepoints.config.settings import HookEvent, HookSettings
+from savepoints.config.settings import HookSettings
+from savepoints.config.values import HookEvent
 from savepoints.errors import message_of
 from savepoints.model import to_json
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Generation, KafkaOffsets, Savepoint, lowest_offsets
+from savepoints.model import Generation, Savepoint
 from savepoints.moments import utc_now
 from savepoints.sources.kafka import offsets, record_retention, topics
 from savepoints.sources.kafka.topics import Topic

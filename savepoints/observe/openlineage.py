@@ -13,7 +13,8 @@ import uuid
 from datetime import timedelta
 from typing import Any
 
-from savepoints.model import Savepoint, kafka_offsets
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
+from savepoints.model import Savepoint
 from savepoints.moments import rfc3339
 from savepoints.store.tables.events import Event
 from savepoints.uri import Uri

@@ -21,10 +21,7 @@ from savepoints.operations.merge import append, merge
 from savepoints.operations.merge import plan as merge_plan
 from savepoints.operations.merge.append import Appended
 from savepoints.operations.merge.plan import AppendingPlan, MergingPlan
-from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
 from savepoints.operations.pipeline.joint_plan import JointPlan
-from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
-from savepoints.operations.pipeline.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.pipeline_fork import (
     pipeline_fork,
     pipeline_fork_plan,
@@ -35,6 +32,9 @@ from savepoints.operations.pipeline_fork.pipeline_fork import PipelineForked
 from savepoints.operations.pipeline_fork.pipeline_fork_plan import PipelineForkPlan
 from savepoints.operations.pipeline_fork.pipeline_promote import PipelinePromoted
 from savepoints.operations.pipeline_fork.pipeline_promotion import PipelinePromotionPlan
+from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
+from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.rollback import generation_change, reset, rollback
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.journalled import JournalledPlan

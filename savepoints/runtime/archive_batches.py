@@ -15,9 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    kafka_offsets,
+    lowest_offsets,
+)
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.errors import NotAlignedError
-from savepoints.model import KafkaOffsets, by_partition, kafka_offsets, lowest_offsets
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.archive import archive
 from savepoints.sources.archive.progress import ArchiveProgress

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.io import Location
-from savepoints.model import by_partition, kafka_offsets
 from savepoints.plan import Progress, silent
-from savepoints.runtime import bounded
 from savepoints.runtime.archive_batches import ArchivedInputs
-from savepoints.runtime.bounded import KafkaEnd, Limits
+from savepoints.runtime.bounded import bounded_run
+from savepoints.runtime.bounded.bounded_run import KafkaEnd, Limits
 from savepoints.runtime.runner import Ran, Runner
 
 
@@ -47,7 +47,7 @@ def run_on(
         ran = end.run(runner, scratch=scratch, limits=limits, check=check, progress=progress)
         if not ran.caught_up:
             return replace(ran, remaining_records=None)
-    ran = bounded.run_on(runner, limits, check=check, until_caught_up=until_caught_up)
+    ran = bounded_run.run_on(runner, limits, check=check, until_caught_up=until_caught_up)
     return replace(ran, seconds=time.monotonic() - started)
 
 

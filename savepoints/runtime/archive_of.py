@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import Settings
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, Savepoint
+from savepoints.model import Savepoint
 from savepoints.plan import Progress, silent
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.inputs import Inputs

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings, QuerySettings
 from savepoints.errors import NotFoundError, UsageError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets
 from savepoints.runtime.app import App
 from savepoints.sources.archive import progress
 from savepoints.sources.archive import table as archive_table

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints import faults
 from savepoints.checkpoint import position
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta import batch_version, write
 from savepoints.plan import Progress, silent
 from savepoints.result import Result

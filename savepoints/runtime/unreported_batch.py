@@ -8,8 +8,8 @@ missing but Spark's report; the next start goes on as if nothing had happened.
 
 from __future__ import annotations
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_offsets
 from savepoints.checkpoint.position import CheckpointPosition
-from savepoints.model import KafkaOffsets, by_partition, kafka_offsets
 
 
 def is_one(before: CheckpointPosition, now: CheckpointPosition) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from savepoints.model import by_partition
+from savepoints.checkpoint.logs.kafka_position import by_partition
 from savepoints.moments import utc_now
 from savepoints.operations.fork.verdict import Comparison, MetricDifference, QueryPair, Variant
 from savepoints.spark.multiset import RowDifference

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from savepoints.model import OperatorState, OutputVersion, Savepoint, by_partition, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import by_partition, lowest_offsets
+from savepoints.model import OperatorState, OutputVersion, Savepoint
 from savepoints.operations.inspect import diff
 from savepoints.operations.inspect.availability import Availability
 from savepoints.texts import bytes_text, moment_text, span_text, watermark_text

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.handle import Store
 from savepoints.local import LocalWorld
-from savepoints.model import kafka_position
 from savepoints.moments import rfc3339
 from savepoints.sources.kafka import topics
 from savepoints.store.tables.events import Event

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, Savepoint
+from savepoints.model import Savepoint
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.runtime.app import load
 from savepoints.runtime.runner import Ran

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.errors import SourceDataGoneError
 from savepoints.jobs import archive as archive_job
 from savepoints.local import LocalWorld
-from savepoints.model import Savepoint, lowest_offsets
+from savepoints.model import Savepoint
 from savepoints.operations.inspect import availability as inspect_availability
 from savepoints.operations.inspect import drill
 from savepoints.runtime.runner import Ran

@@ -14,10 +14,10 @@ import pytest
 
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import planned_batch
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.moments import utc_now
 from savepoints.runtime import app as apps
 from savepoints.runtime.inputs import Inputs

@@ -23,7 +23,7 @@ from savepoints.errors import SavepointNotFoundError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.moments import rfc3339
-from savepoints.runtime import planned_offsets
+from savepoints.runtime.bounded import planned_offsets
 from savepoints.sources.kafka.reset_targets import Target
 from tests import spark_session
 

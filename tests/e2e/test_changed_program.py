@@ -8,9 +8,9 @@ from datetime import date
 import pytest
 
 from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.errors import LayoutChangedError, LockedError
 from savepoints.io import Location
-from savepoints.model import kafka_position
 from savepoints.operations.rollback import run_to_point
 from savepoints.runtime.runner import Ran
 from savepoints.sources.combined import availability

@@ -11,8 +11,8 @@ import pytest
 from savepoints.config.settings import PromoteSettings
 from savepoints.errors import CheckFailedError, UsageError
 from savepoints.operations import unfinished
-from savepoints.operations.pipeline import pipeline_rollback
 from savepoints.operations.pipeline_fork.pipeline_fork import PipelineForked
+from savepoints.operations.pipeline_rollback import pipeline_rollback
 from savepoints.operations.rollback import last_operation
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.store.locks import journal

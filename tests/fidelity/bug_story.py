@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from savepoints.operations import unfinished
-from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
-from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
+from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
 from savepoints.store.locks import journal
 from tests.fidelity.lake import Lake
 from tests.killed import killed_at

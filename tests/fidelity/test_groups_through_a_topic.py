@@ -18,8 +18,9 @@ from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
 
 import savepoints
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.local import LocalWorld
-from savepoints.model import Savepoint, kafka_offsets
+from savepoints.model import Savepoint
 from tests.e2e.marks import NIGHTLY
 from tests.fidelity.topic_lake import TWO_READERS, TopicLake
 from tests.sources.broker import Broker

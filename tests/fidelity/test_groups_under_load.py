@@ -21,7 +21,7 @@ from savepoints.checkpoint.logs import offset_log
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
-from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.outputs.fork import isolated_copy
 from tests.fidelity.lake import CHAIN, Lake
 from tests.samples import take

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from savepoints.errors import UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.rollback import last_operation, rollback
 from tests.fidelity.bug_story import (
     after_the_bug,

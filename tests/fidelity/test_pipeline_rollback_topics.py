@@ -9,7 +9,7 @@ import pytest
 
 from savepoints.errors import NotAlignedError, SourceDataGoneError
 from savepoints.local import LocalWorld
-from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.rollback import last_operation
 from tests.e2e.marks import NIGHTLY
 from tests.fidelity.bug_story import (

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import kafka_position
 from savepoints.moments import utc_now
 from savepoints.observe import kafka_figures, metrics
 from savepoints.observe.kafka_figures import LAG, RESTORABLE_UNTIL

@@ -44,8 +44,6 @@ from savepoints.operations.pipeline.end import EndPlan
 from savepoints.operations.pipeline.group_savepoint import Group, GroupPlan
 from savepoints.operations.pipeline.groups import GroupCopyPlan
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
-from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
-from savepoints.operations.pipeline.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.pipeline_fork.pipeline_compare import (
     PipelineComparePlan,
     PipelineComparison,
@@ -57,6 +55,8 @@ from savepoints.operations.pipeline_fork.pipeline_promote import (
     PipelinePromotePlan,
 )
 from savepoints.operations.pipeline_fork.pipeline_promotion import PipelinePromotionPlan
+from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
+from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.restore_point import PointPlan

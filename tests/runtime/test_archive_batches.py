@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings, QuerySettings
 from savepoints.errors import NotFoundError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.runtime.app import App, Input, Output
 from savepoints.runtime.archive_batches import ArchivedInputs
-from savepoints.runtime.bounded import KafkaEnd, Limits
+from savepoints.runtime.bounded.bounded_run import KafkaEnd, Limits
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.archive import archive

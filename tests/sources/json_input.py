@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from savepoints.model import KafkaOffsets
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.runtime.app import App, Input, Output
 from savepoints.sources.archive import archive
 from savepoints.sources.events.events import Decoding

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_position
 from tests.samples import files_of, write
 
 _SAMPLE = "hdfs"

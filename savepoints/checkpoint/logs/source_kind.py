@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-from savepoints.model import kafka_offsets
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 
 SourceKind = Literal["kafka", "delta", "files", "unknown"]
 

@@ -291,7 +291,7 @@ def rollback(
       savepoints pipeline rollback silver @2026-11-20T10:00:00Z --all --exact --yes
     """
     from savepoints.cli.render import pipeline_text
-    from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
+    from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 
     plan = rollback_plan.plan(
         call.store,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.cli.names import query_names
 from savepoints.cli.options import (
     Consent,
@@ -21,7 +22,6 @@ from savepoints.cli.options import (
 from savepoints.cli.render.next_step import next_step
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
-from savepoints.model import KafkaOffsets
 from savepoints.moments import parse_rfc3339, utc_now
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def command(
     """
     from savepoints.cli.render import pipeline_text
     from savepoints.operations import unfinished
-    from savepoints.operations.pipeline import pipeline_rollback
+    from savepoints.operations.pipeline_rollback import pipeline_rollback
     from savepoints.operations.rollback import last_operation, rollback
     from savepoints.operations.rollback.target import BeforeLast
     from savepoints.store.locks import journal

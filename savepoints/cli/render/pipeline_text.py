@@ -19,7 +19,7 @@ from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from savepoints.operations.pipeline.group_savepoint import Group
-    from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
+    from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from savepoints.checkpoint.logs import table_position
+from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets
 from savepoints.cli.output import Terminal
-from savepoints.model import by_partition, kafka_offsets
 
 # Enough to tell tables apart.
 _OF_ID = 8

@@ -15,13 +15,13 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import IncompatibleError, UsageError
-from savepoints.model import KafkaOffsets
 from savepoints.moments import epoch_ms
 from savepoints.operations.begin.new_query import NewQuery
 from savepoints.plan import Progress
 from savepoints.runtime import late_rows
-from savepoints.runtime.bounded import KafkaEnd
+from savepoints.runtime.bounded.bounded_run import KafkaEnd
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.kafka.offsets import count, step, with_new_partitions
 from savepoints.sources.late import dropped_late

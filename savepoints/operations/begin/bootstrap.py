@@ -18,10 +18,11 @@ from typing import Literal
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_query_id
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, kafka_position, new_id
+from savepoints.model import FORMS, Form, new_id
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.begin import batch_size, new_query
@@ -33,9 +34,9 @@ from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Plan, Progress, Step, silent
-from savepoints.runtime import run_ends, table_ends
-from savepoints.runtime.bounded import KafkaEnd
-from savepoints.runtime.bounded_tables import TableEnd
+from savepoints.runtime.bounded import run_ends, table_ends
+from savepoints.runtime.bounded.bounded_run import KafkaEnd
+from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.sources.kafka.offsets import count, with_new_partitions
 from savepoints.store import bindings
 from savepoints.store.batch_log import Recorder

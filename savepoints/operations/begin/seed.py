@@ -30,7 +30,7 @@ from savepoints.operations.begin.seed_plan import BATCH, VERB, SeededProgram, Se
 from savepoints.operations.migrate.migration_writer import state_of
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import NewCheckpoint
-from savepoints.operations.savepoint import restore, restored_layout
+from savepoints.operations.savepoint import restored_layout
 from savepoints.plan import Progress, silent
 from savepoints.state.seed import given
 from savepoints.store.locks import lease
@@ -128,7 +128,7 @@ def _write_state(
     state = SeededState(program.session, seed_plan.shapes(program.empty), rows)
     ids = write.write_rows(program.session, target, cut, operators, state.rows_of).ids
     if ids:
-        restore.name_state(target, BATCH, ids, [one.operator_id for one in operators])
+        restored_layout.name_state(target, BATCH, ids, [one.operator_id for one in operators])
     restored_layout.check(target, BATCH, operators, plan.provider)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.checkpoint.logs.offset_log import (
     CHECKPOINT_FORMAT_KEY,
     PARTITIONS_KEY,
@@ -19,7 +20,7 @@ from savepoints.checkpoint.logs.offset_log import (
 from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW, is_metadata
 from savepoints.errors import IncompatibleError, NativeOnlyError, UsageError
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, kafka_position, new_id
+from savepoints.model import FORMS, Form, new_id
 from savepoints.moments import epoch_ms, rfc3339, utc_now
 from savepoints.operations.begin import given_tables, new_query
 from savepoints.operations.begin.given_tables import GivenTable
@@ -28,8 +29,8 @@ from savepoints.operations.migrate import program_layout
 from savepoints.operations.migrate.program_layout import EmptyRun
 from savepoints.operations.rollback import journalled
 from savepoints.plan import Progress, Step, silent
-from savepoints.runtime import run_ends
-from savepoints.runtime.bounded import KafkaEnd
+from savepoints.runtime.bounded import run_ends
+from savepoints.runtime.bounded.bounded_run import KafkaEnd
 from savepoints.sources.combined import availability
 from savepoints.state.seed import given, visible
 from savepoints.state.seed.visible import Visible

@@ -34,8 +34,8 @@ from savepoints.operations.merge.prepare import MergeRequest, Prepared
 from savepoints.operations.run import pause_for_verb
 from savepoints.plan import Progress, Step, silent
 from savepoints.result import Result
-from savepoints.runtime import bounded
 from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.bounded import bounded_run
 from savepoints.runtime.inputs import Inputs
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
@@ -163,7 +163,7 @@ class _Through:
             position={},
             progress=self.progress,
         )
-        bounded.run_on(runner, check=self.leases[reader.query].check, until_caught_up=True)
+        bounded_run.run_on(runner, check=self.leases[reader.query].check, until_caught_up=True)
 
 
 def prepare(

@@ -10,7 +10,7 @@ from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Location
 from savepoints.operations.inspect import arcs
-from savepoints.operations.merge import replay_strategy
+from savepoints.operations.merge.replay import replay_strategy
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import (
     FindingKind,

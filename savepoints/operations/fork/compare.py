@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     NoCommittedBatchError,
@@ -20,7 +21,7 @@ from savepoints.errors import (
     SavepointsError,
     UsageError,
 )
-from savepoints.model import FORMS, KafkaOffsets
+from savepoints.model import FORMS
 from savepoints.observe.recorder import recording
 from savepoints.operations.fork import compare_savepoints
 from savepoints.operations.fork.compare_savepoints import SAMPLE
@@ -35,9 +36,10 @@ from savepoints.operations.fork.same_batches import Approach
 from savepoints.operations.fork.verdict import Comparison, RunCost
 from savepoints.operations.run import final_savepoint, recover
 from savepoints.plan import Plan, Progress, Step, silent
-from savepoints.runtime import compatibility, end_offsets
+from savepoints.runtime import compatibility
 from savepoints.runtime.archive_of import runner_of
-from savepoints.runtime.bounded import KafkaEnd
+from savepoints.runtime.bounded import end_offsets
+from savepoints.runtime.bounded.bounded_run import KafkaEnd
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Runner
 from savepoints.runtime.stop_signals import stopped_by_signals

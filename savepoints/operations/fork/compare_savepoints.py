@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets, lowest_offsets
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
-from savepoints.model import OutputVersion, Savepoint, kafka_offsets, lowest_offsets
+from savepoints.model import OutputVersion, Savepoint
 from savepoints.operations.fork.verdict import (
     Comparison,
     MetricDifference,

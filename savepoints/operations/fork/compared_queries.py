@@ -11,17 +11,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets
+from savepoints.model import Generation
 from savepoints.operations.fork import same_batches
 from savepoints.operations.fork.same_batches import Approach
 from savepoints.runtime import app as apps
-from savepoints.runtime import bounded
 from savepoints.runtime.app import App
-from savepoints.runtime.bounded import KafkaEnd
+from savepoints.runtime.bounded import bounded_run
+from savepoints.runtime.bounded.bounded_run import KafkaEnd
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka.offsets import count
 from savepoints.store.root import Store
@@ -57,7 +58,7 @@ class ComparedQuery:
 
     def within(self, end: KafkaOffsets) -> CheckpointPosition:
         """Return where it stands; a batch that goes beyond the end is planned anew."""
-        if self.position.begun is None or bounded.is_within(self.position.begun_positions, end):
+        if self.position.begun is None or bounded_run.is_within(self.position.begun_positions, end):
             return self.position
         return replace(self.position, begun=None, begun_positions=())
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from savepoints.checkpoint.logs import table_position
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import Settings
 from savepoints.errors import TargetExistsError, UsageError
 from savepoints.io import Location
-from savepoints.model import Form, Savepoint, checked_name, lowest_offsets, new_id
+from savepoints.model import Form, Savepoint, checked_name, new_id
 from savepoints.moments import utc_now
 from savepoints.operations.fork import fork_binding
 from savepoints.operations.fork.fork_binding import Bound

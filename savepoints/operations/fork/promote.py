@@ -20,10 +20,11 @@ from datetime import timedelta
 
 from savepoints import faults
 from savepoints.checkpoint import position
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.config.settings import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets, kafka_position
+from savepoints.model import Generation
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import exact_run, promote_steps

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.io import Location
-from savepoints.model import kafka_offsets
 
 # Where each source is after a batch, as Spark's JSON.
 Positions = tuple[str | None, ...]

@@ -13,9 +13,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    kafka_offsets,
+    lowest_offsets,
+)
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
-from savepoints.model import KafkaOffsets, Savepoint, by_partition, kafka_offsets, lowest_offsets
+from savepoints.model import Savepoint
 from savepoints.moments import utc_now
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import record_retention

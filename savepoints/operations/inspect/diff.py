@@ -14,9 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from savepoints import notebook
+from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets
 from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
-from savepoints.model import OperatorState, Savepoint, by_partition, kafka_offsets
+from savepoints.model import OperatorState, Savepoint
 from savepoints.operations.inspect import read_state
 from savepoints.plan import Progress, silent
 from savepoints.result import Result

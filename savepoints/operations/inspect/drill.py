@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
-from savepoints.model import Form, OutputVersion, Savepoint, lowest_offsets
+from savepoints.model import Form, OutputVersion, Savepoint
 from savepoints.observe.recorder import recording
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.compare import by_row
@@ -27,8 +28,8 @@ from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
 from savepoints.runtime import app as apps
-from savepoints.runtime import bounded
 from savepoints.runtime.archive_of import runner_of
+from savepoints.runtime.bounded import bounded_run
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.combined import availability
 from savepoints.store import bindings
@@ -236,7 +237,7 @@ class _Drill:
             position=lowest_offsets(self.savepoint.cut.offsets),
         )
         batches = range(self.savepoint.cut.batch_id + 1, newest + 1)
-        bounded.replay(runner, self.scratch / _PLANNED, batches, progress=self.progress)
+        bounded_run.replay(runner, self.scratch / _PLANNED, batches, progress=self.progress)
         return outputs
 
     def _compare_live(

@@ -11,9 +11,14 @@ from datetime import datetime
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    kafka_position,
+    lowest_offsets,
+)
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, by_partition, kafka_position, lowest_offsets
 from savepoints.moments import utc_now
 from savepoints.operations.inspect import catch_up, throughput
 from savepoints.operations.inspect.catch_up import CatchesUp, InputRate

@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint.logs import source_kind, table_position
+from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets, lowest_offsets
 from savepoints.checkpoint.logs.source_kind import SourceKind
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
-from savepoints.model import by_partition, kafka_offsets, lowest_offsets
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range, Ranges

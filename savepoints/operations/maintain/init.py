@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from savepoints.checkpoint.cut import CutFiles, committed_batches, read_cut
 from savepoints.checkpoint.logs import offset_log, source_kind
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.checkpoint.logs.offset_log import (
     CHECKPOINT_FORMAT_KEY,
     PARTITIONS_KEY,
     PROVIDER_KEY,
 )
 from savepoints.io import Location
-from savepoints.model import checked_name, kafka_offsets
+from savepoints.model import checked_name
 
 FILL_IN = "FILL IN"
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)

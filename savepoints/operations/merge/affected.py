@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import LateBatchError, NotAlignedError
-from savepoints.model import KafkaOffsets
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.workspace import Workspace
 from savepoints.sources.archive import archive, sample_entities

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets, lowest_offsets
 from savepoints.errors import UnfinishedOperationError, UsageError
 from savepoints.io import Location
-from savepoints.model import kafka_offsets, lowest_offsets
 from savepoints.moments import rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge.plan import APPEND, AppendingPlan

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from savepoints import faults
 from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import lowest_offsets
 from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import who
 from savepoints.operations.merge import functions as merge_functions

@@ -8,11 +8,12 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.errors import IncompatibleError, NotAlignedError, OutputVersionGoneError
 from savepoints.io import in_parallel
-from savepoints.model import KafkaOffsets, OutputVersion, Savepoint, lowest_offsets
+from savepoints.model import OutputVersion, Savepoint
 from savepoints.operations.merge.affected import Affected
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.savepoint import history

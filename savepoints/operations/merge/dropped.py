@@ -13,9 +13,9 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
-from savepoints.model import lowest_offsets
 from savepoints.moments import moment_of, rfc3339
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.plan import Progress

@@ -16,7 +16,7 @@ from savepoints.checkpoint.state import layout
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.operations.merge import generation_plan
-from savepoints.operations.merge.shadow_replay import ShadowReplay
+from savepoints.operations.merge.replay.shadow_replay import ShadowReplay
 from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.runtime import scratch_query

@@ -8,8 +8,9 @@ from datetime import datetime
 from functools import reduce
 
 from savepoints.checkpoint.cut import read_cut
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.io import Location
-from savepoints.model import lowest_offsets, new_id
+from savepoints.model import new_id
 from savepoints.moments import rfc3339, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.merge import dropped

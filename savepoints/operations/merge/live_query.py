@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets, lowest_offsets
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets, kafka_offsets, lowest_offsets
+from savepoints.model import Generation
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events.events import EventsOf, events
 from savepoints.store import lineage

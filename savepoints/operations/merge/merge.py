@@ -21,19 +21,17 @@ from datetime import datetime, timedelta
 
 from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches, read_cut
+from savepoints.checkpoint.logs.kafka_position import kafka_position, lowest_offsets
 from savepoints.io import Location
-from savepoints.model import kafka_position, lowest_offsets
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.merge import (
     append,
     apply,
     generation_plan,
-    replay_strategy,
     result,
 )
 from savepoints.operations.merge.assignment import Assignment
-from savepoints.operations.merge.entity_replay import MergeReplay
 from savepoints.operations.merge.functions import LateReplay
 from savepoints.operations.merge.plan import (
     APPEND,
@@ -44,8 +42,10 @@ from savepoints.operations.merge.plan import (
     MergingPlan,
 )
 from savepoints.operations.merge.prepare import Prepared, prepare, require_no_batch_written
+from savepoints.operations.merge.replay import replay_strategy
+from savepoints.operations.merge.replay.entity_replay import MergeReplay
+from savepoints.operations.merge.replay.shadow_replay import ShadowReplay
 from savepoints.operations.merge.result import Merged
-from savepoints.operations.merge.shadow_replay import ShadowReplay
 from savepoints.operations.rollback.generation_change import Moved
 from savepoints.operations.run import pause, pause_for_verb
 from savepoints.operations.savepoint import create, export

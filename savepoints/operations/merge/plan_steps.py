@@ -7,10 +7,11 @@ from dataclasses import replace
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.moments import rfc3339
 from savepoints.operations.merge import assignment as assigned
-from savepoints.operations.merge import estimate, generation_plan, replay_strategy
+from savepoints.operations.merge import estimate, generation_plan
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import BaseUse, MergePlan
+from savepoints.operations.merge.replay import replay_strategy
 from savepoints.plan import Step
 from savepoints.texts import count_text
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
     NotAlignedError,
@@ -18,7 +19,7 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation, lowest_offsets, new_id
+from savepoints.model import Generation, new_id
 from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.merge import affected, assignment, dropped, plan_steps
 from savepoints.operations.merge.assignment import Assignment

@@ -139,5 +139,5 @@ def write(
         written = write.write_rows(spark, target, cut, operators, rows, only=touched)
         if written.ids:
             numbers = {one.operator_id for one in operators}
-            restore.name_state(target, cut.batch_id, written.ids, numbers)
+            restored_layout.name_state(target, cut.batch_id, written.ids, numbers)
     restored_layout.check(target, cut.batch_id, operators, cut.provider)

@@ -10,13 +10,12 @@ killed `edit` left is removed by `gc`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from savepoints import faults
-from savepoints.checkpoint.state.files import is_state_data
 from savepoints.errors import NativeOnlyError, NotFoundError, UsageError, VerificationError
 from savepoints.io import in_parallel
 from savepoints.model import Cost, Edit, Savepoint, new_id
@@ -197,7 +196,7 @@ def _make(
     parent = store.manifest(plan.parent)
     home = store.root / manifest.directory(plan.savepoint_id)
     home.delete(info.path for info in home.list())
-    small = [file for file in parent.native if not is_state_data(file.path)]
+    small = parent.small_files
     progress(f"copying {count_text(len(small), 'file')} and the state rows of {plan.parent}")
     copied = _copy(store, small, plan.savepoint_id)
     faults.reach("edit.files")
@@ -265,7 +264,7 @@ def _described(
     )
 
 
-def _copy(store: Store, files: list[StoredFile], savepoint_id: str) -> tuple[StoredFile, ...]:
+def _copy(store: Store, files: Sequence[StoredFile], savepoint_id: str) -> tuple[StoredFile, ...]:
     """Copy the small files, each compared with its hash where it arrives."""
 
     def copy(file: StoredFile) -> StoredFile:

@@ -17,7 +17,7 @@ from savepoints.errors import IncompatibleError, NotAlignedError, SavepointsErro
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState, Savepoint
 from savepoints.operations.migrate.upgrade_check import ProgramComparison
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restored_layout
 from savepoints.operations.savepoint.restore import Contents, Restored, RestorePlan
 from savepoints.operations.savepoint.state_rows import state_rows
 from savepoints.plan import Progress
@@ -86,7 +86,7 @@ class Writing:
     def _name(self, ids: StateIds) -> str | None:
         """Name in the commit log of format 2 what was written, and nothing that is gone."""
         numbers = {one.operator_id for one in self.operators}
-        return restore.name_state(self.target, self.plan.batch_id, ids, numbers)
+        return restored_layout.name_state(self.target, self.plan.batch_id, ids, numbers)
 
     def _write_rows(self, spark: SparkSession) -> str | None:
         """Write the state and count it; return the commit log file that was changed for it."""

@@ -11,11 +11,12 @@ from savepoints.checkpoint.evolution.findings import Column, Reason, worst
 from savepoints.checkpoint.evolution.operator_pairs import Transfer
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.upgrade import OperatorComparison, OperatorVerdict, Upgrade
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError
-from savepoints.model import Provider, Savepoint, kafka_offsets
+from savepoints.model import Provider, Savepoint
 from savepoints.operations.migrate import program_layout
 from savepoints.operations.migrate.program_layout import NewProgram
 from savepoints.operations.savepoint import restore

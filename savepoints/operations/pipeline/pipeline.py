@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import source_kind, table_position
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     FileSinkError,
     SavepointsError,
 )
 from savepoints.io import Location, in_parallel
-from savepoints.model import Generation, Savepoint, kafka_offsets
+from savepoints.model import Generation, Savepoint
 from savepoints.operations.pipeline import pipeline_graph
 from savepoints.operations.pipeline.pipeline_graph import (
     KnownTable,

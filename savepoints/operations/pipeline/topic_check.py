@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from savepoints.model import OutputTopic, Savepoint, kafka_offsets
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
+from savepoints.model import OutputTopic, Savepoint
 from savepoints.operations.pipeline.pipeline_graph import TopicEdge
 
 

@@ -10,15 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_position
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import NotAlignedError
-from savepoints.model import (
-    Generation,
-    OutputTopic,
-    Savepoint,
-    kafka_offsets,
-    kafka_position,
-)
+from savepoints.model import Generation, OutputTopic, Savepoint
 from savepoints.operations.pipeline import topic_check
 from savepoints.operations.pipeline.pipeline_graph import TopicEdge
 from savepoints.sources.kafka import topics

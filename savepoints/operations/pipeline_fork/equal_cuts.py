@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
-from savepoints.model import Generation, kafka_position
+from savepoints.model import Generation
 from savepoints.operations.fork import exact_run
 from savepoints.operations.fork.verdict import RunCost
 from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
 from savepoints.plan import Progress
-from savepoints.runtime import end_offsets, table_ends
 from savepoints.runtime.archive_of import archives_of
+from savepoints.runtime.bounded import end_offsets, table_ends
 from savepoints.sources import delta_versions
 from savepoints.sources.combined import availability
 from savepoints.store.locks.lease import Lease

@@ -19,12 +19,13 @@ from savepoints.model import checked_name, new_id
 from savepoints.moments import utc_now
 from savepoints.operations.fork import fork_plan
 from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
-from savepoints.operations.pipeline import rollback_cut, rollback_refusals, table_reads
+from savepoints.operations.pipeline import table_reads
 from savepoints.operations.pipeline.joint_plan import step_of
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
-from savepoints.operations.pipeline.rollback_cut import MemberCut
 from savepoints.operations.pipeline.table_reads import TableRead
+from savepoints.operations.pipeline_rollback import rollback_cut, rollback_refusals
+from savepoints.operations.pipeline_rollback.rollback_cut import MemberCut
 from savepoints.operations.rollback import journalled
 from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.outputs.fork.isolated_copy import CopyMode

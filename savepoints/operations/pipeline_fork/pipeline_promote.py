@@ -20,13 +20,14 @@ from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import promote_checks, promote_plan
 from savepoints.operations.fork.promote_checks import Check
-from savepoints.operations.pipeline import rollback_refusals, standstill
+from savepoints.operations.pipeline import standstill
 from savepoints.operations.pipeline.joint_plan import step_of
 from savepoints.operations.pipeline_fork import forked_pairs, pipeline_promotion
 from savepoints.operations.pipeline_fork.equal_cuts import LATEST, EqualCuts
 from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
 from savepoints.operations.pipeline_fork.pipeline_fork_plan import fork_name
 from savepoints.operations.pipeline_fork.pipeline_promotion import VERB, PipelinePromotionPlan
+from savepoints.operations.pipeline_rollback import rollback_refusals
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import BegunGeneration
 from savepoints.operations.savepoint import plan_basis

@@ -12,6 +12,7 @@ from typing import Literal
 
 from savepoints.checkpoint.cut import read_query_id
 from savepoints.checkpoint.logs import table_position
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_position
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
     FileSinkError,
@@ -21,7 +22,7 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import OutputVersion, Savepoint, kafka_offsets, kafka_position
+from savepoints.model import OutputVersion, Savepoint
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import ResolvedTarget
 from savepoints.outputs.delta import batch_version

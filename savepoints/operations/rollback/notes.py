@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets, lowest_offsets
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, OutputTopic, kafka_offsets, lowest_offsets
+from savepoints.model import OutputTopic
 from savepoints.moments import parse_rfc3339
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget

@@ -16,6 +16,7 @@ from typing import Literal
 from savepoints import faults
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch, table_position
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets, kafka_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings
@@ -26,7 +27,7 @@ from savepoints.errors import (
     TargetExistsError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation, KafkaOffsets, kafka_offsets, kafka_position
+from savepoints.model import Generation
 from savepoints.moments import refuse_future, rfc3339
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (

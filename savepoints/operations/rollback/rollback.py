@@ -14,10 +14,11 @@ from functools import partial
 from typing import Literal
 
 from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Form, lowest_offsets
+from savepoints.model import Form
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,

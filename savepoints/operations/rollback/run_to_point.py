@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Savepoint, by_partition, kafka_offsets
+from savepoints.model import Savepoint
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
-from savepoints.runtime import compatibility, table_ends
+from savepoints.runtime import compatibility
 from savepoints.runtime.archive_of import archives_of, runner_of
-from savepoints.runtime.bounded import KafkaEnd, Limits
-from savepoints.runtime.bounded_tables import TableEnd
+from savepoints.runtime.bounded import table_ends
+from savepoints.runtime.bounded.bounded_run import KafkaEnd, Limits
+from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.combined import availability

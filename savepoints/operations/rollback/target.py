@@ -15,6 +15,12 @@ from typing import Literal, TypeAlias
 
 from savepoints.checkpoint.cut import committed_batches, read_cut
 from savepoints.checkpoint.logs import source_kind, table_position
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    kafka_offsets,
+    kafka_position,
+)
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     NoCommittedBatchError,
@@ -23,23 +29,14 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import (
-    Form,
-    KafkaOffsets,
-    OutputVersion,
-    Savepoint,
-    by_partition,
-    kafka_offsets,
-    kafka_position,
-    new_id,
-)
+from savepoints.model import Form, OutputVersion, Savepoint, new_id
 from savepoints.moments import refuse_future, rfc3339, utc_now
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.operations.savepoint.history import output_uris
-from savepoints.runtime import table_ends
 from savepoints.runtime.archive_of import archives_of
-from savepoints.runtime.bounded_tables import TableEnd
+from savepoints.runtime.bounded import table_ends
+from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.sources import delta_versions
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka.offsets import merge

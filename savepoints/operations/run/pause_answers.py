@@ -6,7 +6,8 @@ from dataclasses import astuple, dataclass
 from typing import final
 
 from savepoints.checkpoint.cut import committed_batches
-from savepoints.config.settings import HookEvent, HookSettings
+from savepoints.config.settings import HookSettings
+from savepoints.config.values import HookEvent
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.moments import utc_now

@@ -22,10 +22,11 @@ from savepoints.operations.run import recover as recovery
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.program import Order, Program, resolve
 from savepoints.operations.run.supervisor import Segment, Supervisor
-from savepoints.runtime import archive_first, compatibility, run_ends
+from savepoints.runtime import archive_first, compatibility
 from savepoints.runtime.archive_of import runner_of
-from savepoints.runtime.bounded import KafkaEnd, Limits
-from savepoints.runtime.bounded_tables import TableEnd
+from savepoints.runtime.bounded import run_ends
+from savepoints.runtime.bounded.bounded_run import KafkaEnd, Limits
+from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.runtime.compatibility import ProgramLayout
 from savepoints.runtime.runner import Ended, Ran, Runner
 from savepoints.runtime.ticker import Ticker

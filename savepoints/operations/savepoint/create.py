@@ -18,7 +18,6 @@ from savepoints import faults
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs import source_positions
-from savepoints.checkpoint.state.files import is_state_data
 from savepoints.errors import (
     CheckpointNotFoundError,
     NoCommittedBatchError,
@@ -30,7 +29,6 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import (
     FORMS,
-    Cost,
     Form,
     Generation,
     Savepoint,
@@ -400,7 +398,7 @@ def _make(
     stored = native.checksummed(
         store.root, pinned, {file.stored_at: file.sha256 for file in earlier}
     )
-    cost = _cost(pinned, stored, attempts, checksum_seconds=time.monotonic() - begun)
+    cost = pinned.cost(stored, attempts, checksum_seconds=time.monotonic() - begun)
     made = Manifest(
         Savepoint(
             id=plan.savepoint_id,
@@ -435,23 +433,7 @@ def _make(
     except Exception as error:  # noqa: BLE001  (what was pinned is whole, whatever comes of its rows)
         return _without_rows(made, error)
     faults.reach("create.exported")
-    return exported if "native" in plan.forms else _without_native(exported)
-
-
-def _cost(
-    pinned: native.Pinned, stored: Sequence[StoredFile], attempts: int, *, checksum_seconds: float
-) -> Cost:
-    copied = [file for file in stored if file.stored_at in pinned.copied]
-    shared = [file for file in stored if file.stored_at not in pinned.copied]
-    return Cost(
-        pin_seconds=pinned.seconds,
-        checksum_seconds=checksum_seconds,
-        objects_copied=len(copied),
-        bytes_copied=sum(file.size for file in copied),
-        objects_shared=len(shared),
-        bytes_shared=sum(file.size for file in shared),
-        attempts=attempts,
-    )
+    return exported if "native" in plan.forms else exported.without_native()
 
 
 def _without_rows(made: Manifest, error: Exception) -> Manifest:
@@ -468,14 +450,6 @@ def _without_rows(made: Manifest, error: Exception) -> Manifest:
         exc_info=error,
     )
     return replace(made, savepoint=replace(made.savepoint, rows_missing=reason))
-
-
-def _without_native(made: Manifest) -> Manifest:
-    return replace(
-        made,
-        savepoint=replace(made.savepoint, forms=("canonical",)),
-        native=tuple(file for file in made.native if not is_state_data(file.path)),
-    )
 
 
 def _generation(plan: CreatePlan, store: Store, checkpoint: Location) -> Generation:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import UsageError, message_of
-from savepoints.model import Savepoint, SavepointKind, lowest_offsets
+from savepoints.model import Savepoint, SavepointKind
 from savepoints.observe.recorder import recording
 from savepoints.plan import Progress
 from savepoints.sources.kafka import group_offsets

@@ -8,14 +8,13 @@ writer; they are those of the canonical table, or read from the native files whe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches
-from savepoints.checkpoint.logs import commit_log, offset_log
-from savepoints.checkpoint.logs.commit_log import StateIds
+from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.source_positions import SourceMap, Starts, checked
 from savepoints.checkpoint.small_files import Skeleton, may_change
 from savepoints.checkpoint.state.files import is_of_operator, is_state_data
@@ -479,26 +478,6 @@ def _writer(
             with state_rows(stored, store, own) as rows:
                 ids = write.write_state(spark, target, rows, cut, operators).ids
         numbers = [one.operator_id for one in savepoint.operators]
-        return name_state(target, plan.batch_id, ids, numbers) if ids else None
+        return restored_layout.name_state(target, plan.batch_id, ids, numbers) if ids else None
 
     return write_state
-
-
-def name_state(
-    target: Location, batch_id: int, ids: StateIds, operators: Collection[int]
-) -> str | None:
-    """Tell the commit log of checkpoint format 2 which state was written.
-
-    Args:
-        operators: All that the checkpoint has; ids of others are taken out.
-
-    Returns:
-        The file that was changed; None if nothing had to be.
-    """
-    path = f"commits/{batch_id}"
-    known = commit_log.parse(target.get(path), path).state_ids
-    kept = {number: stores for number, stores in known.items() if number in operators}
-    if {**kept, **ids} == known:
-        return None
-    target.put(path, commit_log.with_state_ids(target.get(path), path, {**kept, **ids}))
-    return path

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from savepoints.checkpoint.logs import source_positions
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError, VerificationError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Cut, Savepoint, lowest_offsets
+from savepoints.model import Cut, Savepoint
 from savepoints.operations.savepoint import history
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import owner_prefix

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint import invariants
 from savepoints.checkpoint.logs import commit_log, offset_log
+from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY, PROVIDER_KEY
 from savepoints.checkpoint.state import operators
 from savepoints.checkpoint.state.files import store_directories
@@ -163,3 +164,23 @@ def _require_rows(savepoint: Savepoint, what: str, *, keyless_too: bool) -> None
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )
+
+
+def name_state(
+    target: Location, batch_id: int, ids: StateIds, operators: Collection[int]
+) -> str | None:
+    """Tell the commit log of checkpoint format 2 which state was written.
+
+    Args:
+        operators: All that the checkpoint has; ids of others are taken out.
+
+    Returns:
+        The file that was changed; None if nothing had to be.
+    """
+    path = f"commits/{batch_id}"
+    known = commit_log.parse(target.get(path), path).state_ids
+    kept = {number: stores for number, stores in known.items() if number in operators}
+    if {**kept, **ids} == known:
+        return None
+    target.put(path, commit_log.with_state_ids(target.get(path), path, {**kept, **ids}))
+    return path

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import message_of
-from savepoints.model import kafka_offsets
 from savepoints.plan import Progress
 from savepoints.sources.kafka import topics
 

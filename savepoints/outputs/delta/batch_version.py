@@ -21,7 +21,8 @@ from savepoints.errors import (
     NotAlignedError,
     NotFoundError,
 )
-from savepoints.io import Location, plain
+from savepoints.io import Location
+from savepoints.io_errors import plain
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import log
 from savepoints.outputs.delta.log import Commit

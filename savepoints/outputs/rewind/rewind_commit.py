@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
-from savepoints.io import plain
+from savepoints.io_errors import plain
 from savepoints.moments import epoch_ms, utc_now
 from savepoints.outputs.delta import log, missing_files
 from savepoints.outputs.rewind import shared_table

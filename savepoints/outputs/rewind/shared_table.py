@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from savepoints.errors import LEAVE_OUTPUTS, IncompatibleError, NotAlignedError
-from savepoints.io import plain
+from savepoints.io_errors import plain
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.log import Commit
 

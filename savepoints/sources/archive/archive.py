@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from savepoints import faults
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.errors import IncompatibleError, NotAlignedError, VerificationError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.sources.archive import files as archive_files
 from savepoints.sources.archive import progress
 from savepoints.sources.archive import table as archive_table

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.config.settings import KafkaSettings
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.archive import progress, table
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.events import offset_ranges

@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_position
 from savepoints.errors import NotAlignedError, SourceDataGoneError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, by_partition, kafka_position
 from savepoints.sources.archive import table as archive_table
 
 if TYPE_CHECKING:

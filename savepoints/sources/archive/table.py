@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.delta_reader import open_delta, small_rows
 from savepoints.errors import NotFoundError, QueryRunningError, SavepointsError, VerificationError
-from savepoints.io import Location, persistently, plain, storage_options, unavailable
+from savepoints.io import Location, persistently, storage_options
+from savepoints.io_errors import plain, unavailable
 from savepoints.moments import epoch_ms, utc_now
 
 if TYPE_CHECKING:

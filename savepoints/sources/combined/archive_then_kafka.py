@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
-from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.archive import archive as archives
 from savepoints.sources.archive import progress
 from savepoints.sources.archive.progress import ArchiveProgress

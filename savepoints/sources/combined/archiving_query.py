@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position, lowest_offsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, kafka_position, lowest_offsets
 from savepoints.sources.archive import archive, progress
 from savepoints.sources.events.events import RAW, Decoding, events
 from savepoints.sources.kafka import live_ranges, read_range, topics

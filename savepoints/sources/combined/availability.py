@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_offsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
-from savepoints.model import KafkaOffsets, by_partition, kafka_offsets
 from savepoints.sources.archive import first_at_time
 from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import live_ranges

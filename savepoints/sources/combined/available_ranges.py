@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings
-from savepoints.model import KafkaOffsets
 from savepoints.sources.archive import progress
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.kafka import topics

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from savepoints.model import KafkaOffsets, kafka_position
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from savepoints.model import KafkaOffsets, by_partition
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

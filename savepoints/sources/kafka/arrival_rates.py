@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from savepoints.checkpoint.logs.kafka_position import by_partition
 from savepoints.config.duration import duration_text
 from savepoints.config.settings import KafkaSettings
-from savepoints.model import by_partition
 from savepoints.moments import rfc3339
 from savepoints.sources.kafka import live_ranges, probe_records
 from savepoints.sources.kafka.offsets import Range

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.kafka import client
 
 if TYPE_CHECKING:

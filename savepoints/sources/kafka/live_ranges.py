@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, SourceDataGoneError
-from savepoints.model import KafkaOffsets
 from savepoints.moments import epoch_ms, rfc3339
 from savepoints.sources.kafka import client
 from savepoints.sources.kafka import topics as kafka_topics

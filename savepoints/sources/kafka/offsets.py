@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.model import KafkaOffsets, by_partition
 from savepoints.texts import count_text
 
 # Kafka's own rule for names of topics.

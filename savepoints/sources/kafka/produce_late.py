@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import PartlyDoneError
-from savepoints.model import KafkaOffsets
 from savepoints.sources.kafka import client, live_ranges, offsets, read_range
 
 if TYPE_CHECKING:

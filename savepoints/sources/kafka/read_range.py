@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_position
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
-from savepoints.model import KafkaOffsets, by_partition, kafka_position
 from savepoints.sources.events.events import RAW, RAW_SCHEMA
 from savepoints.sources.kafka import live_ranges
 from savepoints.sources.kafka.spark_options import reader_options

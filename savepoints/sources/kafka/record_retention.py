@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.config.settings import KafkaSettings
-from savepoints.model import KafkaOffsets, by_partition
 from savepoints.moments import rfc3339
 from savepoints.sources.kafka import arrival_rates, probe_records
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.model import KafkaOffsets, by_partition
 from savepoints.sources.kafka.offsets import Range, Ranges
 
 TargetKind = Literal["earliest", "latest", "current", "offset", "time", "shift", "file"]

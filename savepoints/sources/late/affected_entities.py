@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from savepoints.model import KafkaOffsets
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.entity_filter import any_of
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.model import KafkaOffsets, by_partition
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.sources.events.events import POSITION
 
 if TYPE_CHECKING:

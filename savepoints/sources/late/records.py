@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, SavepointsError, message_of
-from savepoints.io import Location, plain
+from savepoints.io import Location
+from savepoints.io_errors import plain
 from savepoints.sources.events.events import EVENT, EVENT_SCHEMA, RAW, RAW_SCHEMA, Decoding, events
 from savepoints.sources.late.files import OP
 from savepoints.sources.late.validate import OPS

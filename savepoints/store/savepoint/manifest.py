@@ -7,9 +7,10 @@ again without the catalog.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
+from savepoints.checkpoint.state.files import is_state_data
 from savepoints.errors import SavepointsError, UsageError, VerificationError
 from savepoints.model import Savepoint, checked_name, from_json, to_json
 from savepoints.store.savepoint import sealed
@@ -52,6 +53,16 @@ class Manifest:
     def files(self) -> tuple[StoredFile, ...]:
         """All files."""
         return self.native + self.canonical
+
+    @property
+    def small_files(self) -> tuple[StoredFile, ...]:
+        """The files of the checkpoint without those that hold state."""
+        return tuple(file for file in self.native if not is_state_data(file.path))
+
+    def without_native(self) -> Manifest:
+        """Return the manifest of the canonical form alone: rows, and a checkpoint without state."""
+        savepoint = replace(self.savepoint, forms=("canonical",))
+        return replace(self, savepoint=savepoint, native=self.small_files)
 
     def to_bytes(self) -> bytes:
         """Write the manifest as JSON with a checksum of itself."""

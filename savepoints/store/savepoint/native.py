@@ -23,7 +23,7 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.small_files import Skeleton, may_change
 from savepoints.errors import NotAlignedError, TargetExistsError
 from savepoints.io import Location, ObjectInfo, in_parallel
-from savepoints.model import is_id
+from savepoints.model import Cost, is_id
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
 from savepoints.texts import count_text
@@ -56,6 +56,20 @@ class Pinned:
     files: tuple[PinnedFile, ...]
     copied: frozenset[str]
     seconds: float
+
+    def cost(self, stored: Sequence[StoredFile], attempts: int, *, checksum_seconds: float) -> Cost:
+        """Return what these files cost, once they are hashed."""
+        copied = [file for file in stored if file.stored_at in self.copied]
+        shared = [file for file in stored if file.stored_at not in self.copied]
+        return Cost(
+            pin_seconds=self.seconds,
+            checksum_seconds=checksum_seconds,
+            objects_copied=len(copied),
+            bytes_copied=sum(file.size for file in copied),
+            objects_shared=len(shared),
+            bytes_shared=sum(file.size for file in shared),
+            attempts=attempts,
+        )
 
 
 def pin(

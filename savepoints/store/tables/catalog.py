@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
 from savepoints.io import Location
-from savepoints.model import Generation, Labels, Savepoint, SavepointState, from_json, kafka_offsets
+from savepoints.model import Generation, Labels, Savepoint, SavepointState, from_json
 from savepoints.moments import parse_rfc3339, refuse_future, rfc3339
 from savepoints.store.savepoint import labels
 from savepoints.store.tables import columns, living_line

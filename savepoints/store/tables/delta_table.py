@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.delta_reader import files_with, open_delta, small_rows
 from savepoints.errors import SavepointsError, VerificationError
-from savepoints.io import Location, in_parallel, persistently, plain, storage_options, unavailable
+from savepoints.io import Location, in_parallel, persistently, storage_options
+from savepoints.io_errors import plain, unavailable
 from savepoints.moments import rfc3339
 from savepoints.store.tables import checksums
 from savepoints.store.tables.open_tables import OpenTables

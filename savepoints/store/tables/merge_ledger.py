@@ -14,16 +14,10 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Literal
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import (
-    Generation,
-    KafkaOffsets,
-    OutputVersion,
-    Savepoint,
-    by_partition,
-    to_json,
-)
+from savepoints.model import Generation, OutputVersion, Savepoint, to_json
 from savepoints.result import Result
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.config.settings import KafkaSettings
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, Savepoint, kafka_position
+from savepoints.model import Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
 from savepoints.sources.kafka import topics

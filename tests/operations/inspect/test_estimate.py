@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     EnvironmentUnfitError,
@@ -17,7 +18,6 @@ from savepoints.errors import (
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.operations.inspect import estimate
 from savepoints.operations.inspect.estimate import Estimate
 from savepoints.store.tables.events import Event

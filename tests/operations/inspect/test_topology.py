@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import (
     CheckpointNotFoundError,
@@ -22,7 +23,7 @@ from savepoints.errors import (
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import Savepoint, kafka_position
+from savepoints.model import Savepoint
 from savepoints.operations.inspect import topology
 from savepoints.operations.inspect.operator_places import CountedRows, OperatorPlace
 from savepoints.operations.inspect.source_places import PartitionPlace

@@ -19,7 +19,7 @@ from savepoints.operations.migrate import upgrade_check as operations_upgrade
 from savepoints.operations.migrate.migration_writer import require_counts
 from savepoints.operations.migrate.program_layout import NewProgram
 from savepoints.operations.migrate.upgrade_check import ProgramComparison, compare_topics
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restored_layout
 from savepoints.runtime.app import App
 from tests.samples import KAFKA, savepoint
 
@@ -99,8 +99,8 @@ def test_trap_state_ids_of_operators_that_are_gone_leave_the_commit_log(
     content = json.dumps({"nextBatchWatermarkMs": 5, "stateUniqueIds": ids})
     target.put("commits/3", f"v2\n{content}".encode())
 
-    changed = restore.name_state(target, 3, {0: (("x",),)}, {0, 1})
-    again = restore.name_state(target, 3, {}, {0, 1})
+    changed = restored_layout.name_state(target, 3, {0: (("x",),)}, {0, 1})
+    again = restored_layout.name_state(target, 3, {}, {0, 1})
 
     assert (changed, again) == ("commits/3", None)
     written = json.loads(target.get("commits/3").split(b"\n", 1)[1])

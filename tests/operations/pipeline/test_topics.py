@@ -14,9 +14,10 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Generation, OutputTopic
 from savepoints.operations.cascade import readers
-from savepoints.operations.pipeline import rollback_plan, topic_check, topic_reads
+from savepoints.operations.pipeline import topic_check, topic_reads
 from savepoints.operations.pipeline.pipeline_graph import ExternalInput, Pipeline, TopicEdge
 from savepoints.operations.pipeline.topic_reads import TopicRead
+from savepoints.operations.pipeline_rollback import rollback_plan
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create, restore, topic_ends
 from savepoints.operations.savepoint.topic_ends import TopicObservation

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.config.settings import Settings
 from savepoints.errors import NotAlignedError, StalePlanError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import Savepoint, kafka_position
-from savepoints.operations.pipeline import group_savepoint, pipeline_rollback, rollback_plan
+from savepoints.model import Savepoint
+from savepoints.operations.pipeline import group_savepoint
+from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.rollback import last_operation
 from savepoints.store.locks import journal
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, topic

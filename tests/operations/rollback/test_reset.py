@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_position
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import (
     NoCommittedBatchError,
@@ -22,7 +23,6 @@ from savepoints.errors import (
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import kafka_offsets, kafka_position
 from savepoints.operations.rollback import reset, rollback
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.target import BeforeLast

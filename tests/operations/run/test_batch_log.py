@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import kafka_offsets
 from savepoints.operations.run.run import run
 from savepoints.store import batch_log
 from tests.sources.broker import Broker

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, SavepointKind
+from savepoints.model import SavepointKind
 from savepoints.operations.run import periodic
 from savepoints.operations.savepoint import create, group_commit
 from savepoints.sources.kafka import group_offsets

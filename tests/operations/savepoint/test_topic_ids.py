@@ -7,11 +7,12 @@ import time
 import pytest
 from confluent_kafka import TopicCollection
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, Savepoint
+from savepoints.model import Savepoint
 from savepoints.operations.savepoint import topic_ids
 from tests.sources.broker import HOUR, Broker
 from tests.sources.reading import checkpoint_at

@@ -16,10 +16,10 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import IncompatibleError, NotAlignedError, SourceDataGoneError, UsageError
 from savepoints.jobs import archive as archive_job
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets
 from savepoints.sources.archive import (
     archive,
     check,

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import NotAlignedError, QueryRunningError, SourceDataGoneError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets
 from savepoints.sources.archive import (
     archive,
     compact,

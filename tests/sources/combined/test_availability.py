@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Producer
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.errors import SourceDataGoneError
 from savepoints.local import LocalWorld
-from savepoints.model import KafkaOffsets, kafka_position
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import arrival_rates, probe_records, topics
 from tests.sources.broker import HOUR, Broker

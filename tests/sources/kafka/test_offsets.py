@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import SourceDataGoneError, UsageError
-from savepoints.model import KafkaOffsets
 from savepoints.sources.kafka.offsets import (
     Range,
     count,

@@ -1,8 +1,8 @@
 """Runs up to given versions of the Delta tables that a query reads, by a planned batch each time.
 
-As `savepoints.runtime.bounded` does for offsets of Kafka. One batch reads everything up to the end;
-a query that has read nothing begins with the table as it is at that version, as it would begin with
-the newest one without an end. Nothing here takes the query's lease.
+As `bounded_run` does for offsets of Kafka. One batch reads everything up to the end; a query that
+has read nothing begins with the table as it is at that version, as it would begin with the newest
+one without an end. Nothing here takes the query's lease.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.errors import IncompatibleError, NotAlignedError, SourceDataGoneError, UsageError
 from savepoints.io import Location
 from savepoints.plan import Progress, silent
-from savepoints.runtime import planned_offsets, table_ends
-from savepoints.runtime.bounded import Limits
+from savepoints.runtime.bounded import planned_offsets, table_ends
+from savepoints.runtime.bounded.bounded_run import Limits
 from savepoints.runtime.runner import Ended, Ran, Runner
 from savepoints.sources import delta_versions
 from savepoints.sources.delta_versions import TableVersions

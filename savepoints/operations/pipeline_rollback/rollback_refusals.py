@@ -9,7 +9,7 @@ from savepoints.errors import NotAlignedError, QueryRunningError, UsageError
 from savepoints.operations.pipeline import follow, table_reads
 from savepoints.operations.pipeline.group_savepoint import NO_ORDER
 from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineFinding
-from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.runtime import app as apps
 from savepoints.store.locks import lease
 from savepoints.store.root import Store

@@ -9,13 +9,14 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.errors import NotAlignedError, SavepointNotFoundError
 from savepoints.model import Savepoint
-from savepoints.operations.pipeline import exact_time, table_reads, topic_reads
+from savepoints.operations.pipeline import table_reads, topic_reads
 from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineEdge, TopicEdge
 from savepoints.operations.pipeline.table_reads import TableRead
 from savepoints.operations.pipeline.topic_reads import TopicRead
+from savepoints.operations.pipeline_rollback import exact_time
 from savepoints.operations.rollback import run_to_point
 from savepoints.operations.savepoint.history import history
-from savepoints.runtime import table_ends
+from savepoints.runtime.bounded import table_ends
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 from savepoints.texts import offsets_text

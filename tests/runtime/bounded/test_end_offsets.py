@@ -10,13 +10,13 @@ import pytest
 
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import offset_log, planned_batch
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointNotFoundError, SourceDataGoneError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets
-from savepoints.runtime import end_offsets
-from savepoints.runtime.bounded import KafkaEnd
+from savepoints.runtime.bounded import end_offsets
+from savepoints.runtime.bounded.bounded_run import KafkaEnd
 from savepoints.sources.kafka.offsets import Range
 from tests.samples import files_of, savepoint, write
 

@@ -23,12 +23,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position as checkpoint_position
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    kafka_offsets,
+    kafka_position,
+)
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.io import Location
-from savepoints.model import KafkaOffsets, by_partition, kafka_offsets, kafka_position
 from savepoints.plan import Progress, silent
-from savepoints.runtime import planned_offsets
+from savepoints.runtime.bounded import planned_offsets
 from savepoints.runtime.runner import Ended, Ran, Runner
 from savepoints.sources.kafka.offsets import count, require_reachable, step, with_new_partitions
 from savepoints.texts import count_text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.state import layout
 from savepoints.config.settings import QuerySettings
-from savepoints.operations.merge.entity_replay import MergeReplay
+from savepoints.operations.merge.replay.entity_replay import MergeReplay
 from savepoints.outputs.correct import controls as correct_controls
 from savepoints.outputs.correct.controls import OutputControls
 from savepoints.sources.late import affected_entities

@@ -21,16 +21,15 @@ from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
 from savepoints.operations.pipeline import (
-    exact_time,
     follow,
     joint_plan,
-    rollback_plan,
     standstill,
     topic_reads,
 )
 from savepoints.operations.pipeline.joint_plan import JointPlan
-from savepoints.operations.pipeline.pipeline_member import PipelineMember
-from savepoints.operations.pipeline.rollback_plan import VERB, PipelineRollbackPlan
+from savepoints.operations.pipeline_rollback import exact_time, rollback_plan
+from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
+from savepoints.operations.pipeline_rollback.rollback_plan import VERB, PipelineRollbackPlan
 from savepoints.operations.rollback import generation_change, journalled, run_to_point
 from savepoints.operations.rollback.rollback import RolledBack
 from savepoints.outputs.rewind import rewind

@@ -20,9 +20,9 @@ from savepoints.errors import (
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations import unfinished
-from savepoints.operations.pipeline import pipeline_rollback, rollback_plan
-from savepoints.operations.pipeline.pipeline_rollback import PipelineRolledBack
-from savepoints.operations.pipeline.rollback_plan import PipelineRollbackPlan
+from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
+from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
+from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.rollback import last_operation, rollback
 from savepoints.operations.rollback.target import BeforeLast
 from savepoints.store.locks import journal, lease

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from savepoints.checkpoint.state.operators import Operator
-from savepoints.operations.merge.replay_strategy import reasons_against_short
+from savepoints.operations.merge.replay.replay_strategy import reasons_against_short
 
 
 def test_nothing_speaks_against_an_aggregate() -> None:

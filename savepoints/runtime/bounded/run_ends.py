@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from savepoints.errors import UsageError
-from savepoints.runtime import end_offsets, table_ends
-from savepoints.runtime.bounded import KafkaEnd
-from savepoints.runtime.bounded_tables import TableEnd
+from savepoints.runtime.bounded import end_offsets, table_ends
+from savepoints.runtime.bounded.bounded_run import KafkaEnd
+from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources import delta_versions
 from savepoints.store.root import Store

@@ -12,18 +12,18 @@ from savepoints.errors import (
 from savepoints.io import in_parallel
 from savepoints.model import new_id
 from savepoints.moments import utc_now
-from savepoints.operations.pipeline import (
+from savepoints.operations.pipeline import topic_reads
+from savepoints.operations.pipeline.joint_plan import JointPlan
+from savepoints.operations.pipeline.pipeline import pipeline
+from savepoints.operations.pipeline.pipeline_graph import Pipeline
+from savepoints.operations.pipeline_rollback import (
     present_ahead,
     rollback_cut,
     rollback_refusals,
     rollback_text,
-    topic_reads,
 )
-from savepoints.operations.pipeline.joint_plan import JointPlan
-from savepoints.operations.pipeline.pipeline import pipeline
-from savepoints.operations.pipeline.pipeline_graph import Pipeline
-from savepoints.operations.pipeline.pipeline_member import PipelineMember
-from savepoints.operations.pipeline.rollback_cut import MemberCut
+from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
+from savepoints.operations.pipeline_rollback.rollback_cut import MemberCut
 from savepoints.operations.rollback import journalled, rollback
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.query_context import beside, checkpoint_of

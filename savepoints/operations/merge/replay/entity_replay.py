@@ -26,13 +26,14 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.io import Location, in_parallel
-from savepoints.model import KafkaOffsets, Savepoint, lowest_offsets
+from savepoints.model import Savepoint
 from savepoints.operations.merge import assignment as assigned
 from savepoints.operations.merge.assignment import Used
-from savepoints.operations.merge.shadow_replay import ShadowReplay
+from savepoints.operations.merge.replay.shadow_replay import ShadowReplay
 from savepoints.operations.savepoint import export
 from savepoints.runtime.replay import PARTITIONS, ReplayBase, ReplayBatch
 from savepoints.sources.events import offset_ranges

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 
 from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.config.settings import Settings
 from savepoints.errors import CheckFailedError, IncompatibleError, SeveralRowsError
 from savepoints.io import Location
-from savepoints.model import Savepoint, lowest_offsets
-from savepoints.operations.merge import controls
+from savepoints.model import Savepoint
 from savepoints.operations.merge.assignment import Assignment
-from savepoints.operations.merge.entity_replay import MergeReplay
+from savepoints.operations.merge.replay import controls
+from savepoints.operations.merge.replay.entity_replay import MergeReplay
 from savepoints.plan import Progress
 from savepoints.sources.late.dropped_late import Read, count
 from savepoints.store.batch_log import Batch

@@ -13,7 +13,7 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
 from savepoints.operations.pipeline import group_check
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
-from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.savepoint import output_versions
 from savepoints.store import bindings
 from savepoints.store.root import Store

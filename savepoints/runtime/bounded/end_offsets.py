@@ -14,9 +14,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_offsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import UsageError
-from savepoints.model import KafkaOffsets, by_partition, kafka_offsets
 from savepoints.moments import parse_rfc3339, refuse_future
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets

@@ -17,12 +17,12 @@ from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.moments import parse_rfc3339
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
-from savepoints.operations.pipeline.pipeline_member import PipelineMember
+from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.rollback import run_to_point, target
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import AtTime
 from savepoints.plan import Progress
-from savepoints.runtime import table_ends
+from savepoints.runtime.bounded import table_ends
 from savepoints.sources import delta_versions
 from savepoints.store import bindings
 from savepoints.store.root import Store

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from savepoints.operations.pipeline import rollback_cut
 from savepoints.operations.pipeline.joint_plan import step_of
 from savepoints.operations.pipeline.pipeline_graph import FindingKind, Pipeline
-from savepoints.operations.pipeline.pipeline_member import PipelineMember
-from savepoints.operations.pipeline.rollback_cut import MemberCut
+from savepoints.operations.pipeline_rollback import rollback_cut
+from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
+from savepoints.operations.pipeline_rollback.rollback_cut import MemberCut
 from savepoints.outputs.rewind import plan_text
 from savepoints.plan import Step
 from savepoints.texts import offsets_text

@@ -11,8 +11,8 @@ from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.errors import IncompatibleError, SourceDataGoneError, UsageError
 from savepoints.handle import Store
-from savepoints.runtime import table_ends
-from savepoints.runtime.bounded_tables import TableEnd
+from savepoints.runtime.bounded import table_ends
+from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.sources.delta_versions import TableVersions
 
 BEGIN = datetime(2026, 11, 20, tzinfo=timezone.utc)

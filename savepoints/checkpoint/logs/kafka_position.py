@@ -1,0 +1,61 @@
+"""Positions of Kafka sources, as Spark's offset log has them (`JsonUtils.partitionOffsets`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias, TypeVar
+
+_T = TypeVar("_T")
+
+# Next-to-read offset by topic and partition.
+KafkaOffsets: TypeAlias = dict[str, dict[int, int]]
+
+
+def kafka_offsets(position: str | None) -> KafkaOffsets | None:
+    """Read a source position as Kafka's `{topic: {partition: next offset}}`; None for others.
+
+    The offset log does not name a source's kind, so the form decides: only Kafka's has two levels
+    with whole numbers on both sides of the inner one.
+    """
+    if position is None:
+        return None
+    try:
+        data = json.loads(position)
+        if not data or not all(isinstance(parts, dict) and parts for parts in data.values()):
+            return None
+        if not all(type(o) is int for parts in data.values() for o in parts.values()):
+            return None
+        return {
+            topic: {int(partition): offset for partition, offset in parts.items()}
+            for topic, parts in data.items()
+        }
+    except (ValueError, AttributeError):
+        return None
+
+
+def lowest_offsets(positions: Iterable[str | None]) -> KafkaOffsets:
+    """Merge the Kafka positions of several sources; of two for one topic, the lower counts."""
+    found: KafkaOffsets = {}
+    for position in positions:
+        for topic, parts in (kafka_offsets(position) or {}).items():
+            known = found.setdefault(topic, {})
+            for part, offset in parts.items():
+                known[part] = min(offset, known.get(part, offset))
+    return found
+
+
+def by_partition(found: Mapping[str, Mapping[int, _T]]) -> Iterator[tuple[str, int, _T]]:
+    """Yield topic, partition and what there is of it, such as an offset, in their order."""
+    for topic, parts in sorted(found.items()):
+        for part in sorted(parts):
+            yield topic, part, parts[part]
+
+
+def kafka_position(offsets: KafkaOffsets) -> str:
+    """Write Kafka's offsets as Spark's offset log has them; the reverse of `kafka_offsets`."""
+    ordered = {
+        topic: {str(partition): offset for partition, offset in sorted(parts.items())}
+        for topic, parts in sorted(offsets.items())
+    }
+    return json.dumps(ordered, separators=(",", ":"))

@@ -1,0 +1,101 @@
+"""What object stores say, as errors that name what to check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from savepoints.errors import (
+    CredentialsError,
+    SavepointsError,
+    StoreNotFoundError,
+    UnreachableError,
+)
+from savepoints.uri import Uri
+
+# Messages of object_store, which obstore and deltalake share, and of HDFS.
+_REFUSED = re.compile(
+    r"status code:? 40[13]\b|necessary privileges|valid authentication|"
+    r"AccessDenied|InvalidAccessKeyId|ExpiredToken|403 Forbidden|"
+    r"AccessControlException|Permission denied: user=|GSSAPI|SASL"
+)
+_NO_ANSWER = re.compile(
+    r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b|"
+    r"Connection refused|lookup address|No NameNode|StandbyException|SafeModeException"
+)
+_CHECK_ACCESS = {
+    "s3": "check AWS_PROFILE, the keys, and the permissions of the role",
+    "abfss": "check AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID, and the role of the identity",
+    "hdfs": "check HADOOP_USER_NAME or the Kerberos ticket (klist), and the permissions of the "
+    "directory",
+}
+_CHECK_ADDRESS = {
+    "s3": "AWS_ENDPOINT_URL",
+    "abfss": "the account in the URI",
+    "hdfs": "the NameNode in the URI, HADOOP_CONF_DIR",
+}
+# A line of Java's stack, as HDFS sends it and as Rust quotes it.
+_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@contextmanager
+def translated(uri: Uri) -> Iterator[None]:
+    """Turn obstore's errors into ours, and missing objects into FileNotFoundError."""
+    from obstore import exceptions as raised
+
+    try:
+        yield
+    except SavepointsError:
+        raise
+    except (OSError, RuntimeError, raised.BaseError) as error:  # hdfs-native's is RuntimeError
+        text = _STACK.split(str(error).partition("\n\nDebug source")[0])[0]
+        if _NO_BUCKET.search(text):
+            raise StoreNotFoundError(
+                f"the bucket {uri.bucket} does not exist",
+                hint=f"check the name, or create it: aws s3 mb s3://{uri.bucket}"
+                if uri.scheme == "s3"
+                else "check the name, or create it: az storage container create "
+                f"--account-name {uri.azure[1]} --name {uri.azure[0]}",
+                uri=str(uri),
+            ) from None
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(str(uri)) from None
+        if isinstance(
+            error, (FileExistsError, raised.AlreadyExistsError, raised.PreconditionError)
+        ):
+            raise FileExistsError(str(uri)) from None
+        raise (
+            unavailable(uri, text)
+            or SavepointsError(
+                f"{uri} cannot be read or written: {plain(text)[:500]}",
+                hint="check the URI and, on a local disk, the free space and the permissions",
+                uri=str(uri),
+            )
+        ) from None
+
+
+def unavailable(uri: Uri, text: str) -> SavepointsError | None:
+    """Return the error for a store that refuses access or does not answer; else None."""
+    said = plain(text)
+    if _REFUSED.search(said):
+        return CredentialsError(
+            f"the object store denies access to {uri}: {said[:500]}",
+            hint=_CHECK_ACCESS.get(uri.scheme, ""),
+            uri=str(uri),
+        )
+    if _NO_ANSWER.search(said):
+        return UnreachableError(
+            f"the object store did not answer a request for {uri}: {said[:500]}",
+            hint=f"check {_CHECK_ADDRESS.get(uri.scheme, 'the URI')} and the network, then run the "
+            "command again",
+            uri=str(uri),
+        )
+    return None
+
+
+def plain(text: str) -> str:
+    """Return a message of obstore or deltalake on one line, without colours."""
+    return " ".join(_COLOURS.sub("", text).replace("↳", "").split())

@@ -1,0 +1,1 @@
+"""Queries that read each other's tables, taken back together."""
