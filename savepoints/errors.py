@@ -27,6 +27,7 @@ SavepointsError                      1   root; never raised itself
 │   └── StalePlanError                   the basis of a plan has changed since
 ├── SourceDataGoneError             14   Kafka no longer has the offsets wanted
 ├── TargetExistsError               15   the place to write to is taken
+├── StateUnwrittenError              1   Spark failed to write the state of a checkpoint
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit
 │   ├── UnsupportedProviderError         an unknown state store provider
 │   ├── UnsupportedFormatError           a file of an unknown version or codec
@@ -224,6 +225,18 @@ class TargetExistsError(SavepointsError):
     """The target already exists."""
 
     exit_code = 15
+
+
+class StateUnwrittenError(SavepointsError):
+    """Spark failed to write the state of a new checkpoint."""
+
+    @classmethod
+    def of(cls, checkpoint: object, cause: object) -> StateUnwrittenError:
+        """Return the error for what has failed, whichever writer it was."""
+        return cls(
+            f"Spark could not write the state of {checkpoint}: {cause}",
+            hint="run the command again, or restore the native form: --format native",
+        )
 
 
 class IncompatibleError(SavepointsError):

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs import commit_log
 from savepoints.checkpoint.state.files import partition_of
+from savepoints.errors import VerificationError
 from savepoints.io import Location, in_parallel
 
 # Numbers of state partitions by operator.
@@ -17,14 +18,27 @@ Partitions: TypeAlias = "Mapping[int, Collection[int]]"
 def copy_others(
     checkpoint: Location, files: CutFiles, partitions: Partitions, target: Location
 ) -> None:
-    """Copy the state of all partitions but these, to where it is in the checkpoint."""
+    """Copy the state of all partitions but these, to where it is in the checkpoint.
+
+    Raises:
+        VerificationError: If a file has another size where it arrives.
+    """
 
     def is_other(path: str) -> bool:
         found = partition_of(path)
         return found is not None and found[1] not in partitions[found[0]]
 
-    paths = [one.path for one in files.all if is_other(one.path)]
-    in_parallel(lambda path: target.copy_from(checkpoint, path, path), paths)
+    sizes = {one.path: one.size for one in files.all if is_other(one.path)}
+    in_parallel(lambda path: target.copy_from(checkpoint, path, path), list(sizes))
+    arrived = {one.path: one.size for one in target.list("state")}
+    for path, size in sizes.items():
+        if arrived.get(path) != size:
+            raise VerificationError(
+                f"{target}/{path} has {arrived.get(path, 0):,} bytes, but the file that it was "
+                f"copied from, {checkpoint}/{path}, has {size:,}",
+                hint="run the command again",
+                file=path,
+            )
 
 
 def lay_out(

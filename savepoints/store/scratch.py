@@ -49,7 +49,7 @@ def share(
     Args:
         work: From `work_of`.
         place: From `place_of`; nothing is copied if that is the same.
-        shared: Paths that an earlier call returned, which have not changed since.
+        shared: Paths that an earlier call returned; they are not copied again.
 
     Returns:
         The paths that are there now.

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,29 @@ def with_bad_rows(good: Sequence[Order], file: Path) -> dict[str, int]:
     return {"no entity": 2, "no event time": 1, "later": 1, "not readable": len(garbage)}
 
 
+def require_known_otherwise(shop: Shop) -> None:
+    """Check what becomes of events that the query knows with another amount, or customer."""
+    sold = sorted(late_orders(0, 4, of=2), key=lambda one: one.customer_id)
+    first, mine = next(two for two in pairwise(sold) if two[0].customer_id == two[1].customer_id)
+    other = next(one for one in sold if one.customer_id != first.customer_id)
+    changed = shop.directory / "changed.json"
+    dearer = row(first, amount_cents=first.amount_cents + 1)
+    changed.write_text("\n".join(map(json.dumps, (dearer, row(other)))))
+    before = Standing.of(shop)
+    config = str(shop.directory / "savepoints.toml")
+    code, out, said = called("merge", QUERY, "--batch", str(changed), "--yes", "--config", config)
+    assert (code, Standing.of(shop)) == (0, before)
+    assert f"1 event of the batch that {QUERY} has already seen with other content" in out + said
+    assert f"for example event {first.order_id}: to correct" in out + said
+
+    moved = shop.directory / "moved.json"
+    rows = (row(first, customer_id=other.customer_id), row(mine))
+    moved.write_text("\n".join(map(json.dumps, rows)))
+    assert f"has seen the event {first.order_id} of the late batch under" in refused(
+        shop, moved, 16
+    )
+
+
 def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
     """One shop, one attempt after the other; the good rows of the last batch are merged.
 
@@ -109,6 +133,7 @@ def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
     gone = shop.directory / "gone.json"
     gone.write_text("\n".join(json.dumps(row(one, op="remove")) for one in held[:2]))
     assert "removes or replaces 2 events that" in refused(shop, gone, 16)
+    require_known_otherwise(shop)
 
     stale = prepared(shop, written(shop, held))
     shop.store.savepoint("latest", query=QUERY).rollback().execute()

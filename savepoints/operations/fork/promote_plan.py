@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from savepoints.checkpoint.cut import committed_batches
@@ -98,14 +98,16 @@ def plan(
         )
     _refuse_done(store, fork, origin)
     _refuse_unmerged(store, fork, origin)
-    promote_steps.require_possible(store, origin, fork, settings=completed, hand_over=hand_over)
+    columns = promote_steps.require_possible(
+        store, origin, fork, settings=completed, hand_over=hand_over
+    )
     lease.refuse_held(store.root, fork)
     journal.refuse_unfinished(store.root, fork)
     state = pause.state(store, origin).state
     return PromotePlan(
         verb=VERB,
         query=origin,
-        steps=tuple(_steps(origin, fork, fork_bound, hand_over, state, checks=checks)),
+        steps=tuple(_steps(origin, fork, fork_bound, columns, state, checks=checks)),
         warnings=tuple(_warnings(origin, live_bound, fork_bound, hand_over, state)),
         fork=fork,
         hand_over=hand_over,
@@ -187,7 +189,13 @@ def _command(fork: str, live: str, hand_over: HandOver, *, checks: bool) -> str:
 
 
 def _steps(
-    live: str, fork: str, bound: QuerySettings, hand_over: HandOver, state: str, *, checks: bool
+    live: str,
+    fork: str,
+    bound: QuerySettings,
+    columns: Mapping[str, str],
+    state: str,
+    *,
+    checks: bool,
 ) -> Iterator[Step]:
     meanwhile = ", which keeps running" if state in _RUNNING else ""
     yield Step("catch_up", f"run {fork} to the position of {live}{meanwhile}")
@@ -201,10 +209,10 @@ def _steps(
         "checkpoint_written", f"restore the savepoint of {fork} as the next generation of {live}"
     )
     for name, uri in sorted(bound.outputs.items()):
-        if hand_over == "replace":
+        if name in columns:
             yield Step(
                 "outputs_taken_over",
-                f"replace the rows of the live table {name} with those of {uri}",
+                f"replace the rows of the live table {name} with those of {uri}{columns[name]}",
             )
         else:
             yield Step(f"output_{name}_rewound", f"make {live} write to {uri} from then on")

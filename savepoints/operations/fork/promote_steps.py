@@ -63,8 +63,12 @@ class PromotionPlan(TransitionPlan):
 
 def require_possible(
     store: Store, live: str, fork: str, *, settings: Settings, hand_over: HandOver
-) -> None:
-    """Refuse outputs that could not be handed over, before anything is run or paused."""
+) -> dict[str, str]:
+    """Refuse outputs that could not be handed over, before anything is run or paused.
+
+    Returns:
+        By output, what becomes of the live table's columns, as things stand.
+    """
     mine, other = settings.queries[live], settings.queries[fork]
     if other.outputs.keys() != mine.outputs.keys():
         raise UsageError(
@@ -84,12 +88,15 @@ def require_possible(
             "--outputs copy",
             query=fork,
         )
+    columns = {}
     for name, uri in other.outputs.items():
         source = batch_version.present(name, uri, app_id(fork, name, number))
         if hand_over == "replace":
-            _taken(store, source, live, number, mine, 0)
+            taken = _taken(store, source, live, number, mine, 0)
+            columns[name] = replace_content.columns_text(taken)
         else:
             _pointed(source, fork, live, number)
+    return columns
 
 
 def plan(

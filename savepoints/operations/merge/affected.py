@@ -15,7 +15,8 @@ from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.workspace import Workspace
 from savepoints.sources.archive import archive, sample_entities
 from savepoints.sources.events.events import without_records
-from savepoints.sources.late import batch
+from savepoints.sources.late import batch as late_batch
+from savepoints.sources.late.batch import KnownOtherwise, LateBatch
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Affected:
         merge_id: The merge's own id, which its events have in the archive.
         late: The events that the query has not seen: columns of `archive.SCHEMA`.
         rows: How many they are; one that is removed and inserted counts once.
+        otherwise: Those of the batch that the query has seen with other content; not merged.
         controls: Entities that the batch does not touch, drawn at random: `entity` string.
         history: By input, all events of both that the query has seen: columns of `archive.SCHEMA`.
     """
@@ -43,6 +45,7 @@ class Affected:
     merge_id: str
     late: DataFrame
     rows: int
+    otherwise: KnownOtherwise
     controls: DataFrame
     history: Mapping[str, DataFrame]
 
@@ -97,15 +100,15 @@ def find(
     name: str,
     given: DataFrame,
     *,
+    batch: LateBatch,
     merge_id: str,
-    removes: bool,
     controls: int,
 ) -> Affected:
     """Compare a late batch with the events that the query has seen.
 
     Args:
         given: Its events: columns of `archive.SCHEMA`, with the merge's own id.
-        removes: Whether some of these remove others.
+        batch: What was found out about it.
     """
     spark = work.spark
     chosen = _controls(spark, live, name, given, controls, merge_id)
@@ -126,14 +129,19 @@ def find(
         for each in live.inputs.app.inputs
     }
     known = archive.corrected(history[name], live.merge_ids, live.merged_at)
-    if removes:
+    if batch.removed:
         _require_removable(live, given, known)
         news = _news_and_removed(given, known)
     else:
-        news = batch.unknown(given, known)
+        news = late_batch.unknown(given, known)
     late = work.keep(news, "affected/late")
     rows = late.select("event_id", "entity").distinct().count()
-    return Affected(work, live, name, merge_id, late, rows, chosen, history)
+    otherwise = KnownOtherwise()
+    if rows < batch.rows:
+        decoding = live.inputs.decoding(name)
+        otherwise = late_batch.known_otherwise(given, known, decoding)
+        _refuse_moved(live, otherwise)
+    return Affected(work, live, name, merge_id, late, rows, otherwise, chosen, history)
 
 
 def _controls(
@@ -155,9 +163,23 @@ def _controls(
     return spark.createDataFrame([(one,) for one in found], "entity string")
 
 
+def _refuse_moved(live: LiveQuery, otherwise: KnownOtherwise) -> None:
+    """Refuse an event that the query has seen of another entity: it is no new one, nor this one."""
+    if otherwise.moved is not None:
+        raise LateBatchError(
+            f"{live.name} has seen the event {otherwise.moved} of the late batch under another "
+            "entity than the batch has it",
+            hint="to move it, remove it from the old entity (op remove) in a batch of its own and "
+            "then insert it for the new one; if ids are unique only within an entity, add the "
+            "entity's column to event_id of the application's Input(…)",
+            query=live.name,
+            events=[otherwise.moved],
+        )
+
+
 def _news_and_removed(given: DataFrame, known: DataFrame) -> DataFrame:
     """Return the events of a batch that are not known, and those that it removes."""
-    news = batch.unknown(given, known)
+    news = late_batch.unknown(given, known)
     fresh = news.where("op = 'insert'")
     # When it happened counts, and not when the one that replaces it did.
     times = known.groupBy("event_id", "entity").agg({"event_time": "min"})
@@ -180,8 +202,8 @@ def _require_removable(live: LiveQuery, given: DataFrame, known: DataFrame) -> N
             f"{live.name} has never seen under the entity named in the batch, for example "
             f"event {min(found)}",
             hint="leave these events out of the batch, or change their op to insert; to move an "
-            "event to another entity, use op remove with the old entity and op insert with the "
-            "new one",
+            "event to another entity, use op remove with the old entity, and then, in a second "
+            "batch, op insert with the new one",
             query=live.name,
             events=found[:_SHOWN],
         )

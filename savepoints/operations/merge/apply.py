@@ -8,7 +8,7 @@ space until all of it is done, so a merge that was killed goes on without replay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -95,7 +95,10 @@ def carry_out(plan: MergingPlan, store: Store, held: Lease, *, progress: Progres
             complete=OwnStep("outputs_corrected", lambda check: _correct(changes, progress, check)),
             follow=OwnStep("settled", lambda check: _settle(spark, plan, store, late, check)),
         )
-        moved = generation_change.carry_out(plan, store, work, held, progress=progress)
+        try:
+            moved = generation_change.carry_out(plan, store, work, held, progress=progress)
+        finally:
+            _release(change for _, change in changes)
     # Only now: until the journal is finished, resuming needs the replayed state and rows.
     scratch.discard(store, plan.operation_id)
     return moved
@@ -118,6 +121,13 @@ def _correct(
         progress(correct.what(one))
         correct.carry_out(one, change.result())
         faults.reach(f"merge.corrected_{one.live.output.name}")
+
+
+def _release(changes: Iterable[Future[Change | None]]) -> None:
+    """Let go of what was compared and, after an error, not carried out."""
+    for one in changes:
+        if one.exception() is None and (change := one.result()) is not None:
+            change.release()
 
 
 def _sides(

@@ -13,6 +13,7 @@ from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.operations.merge.replay import replay_strategy
 from savepoints.plan import Step
+from savepoints.sources.late.batch import KnownOtherwise
 from savepoints.texts import count_text
 
 _GIVEN_UP_BY_APPEND = (
@@ -68,7 +69,7 @@ def _append(plan: MergePlan, assignment: Assignment) -> MergePlan:
             Step("produced", f"write {count_text(plan.rows, 'event')} to the end of topic {topic}"),
             Step("in_ledger", "record the events in the ledger"),
         ),
-        warnings=(_GIVEN_UP_BY_APPEND, _STAYS.format(topic=topic), *_not_merged(plan)),
+        warnings=(_GIVEN_UP_BY_APPEND, _STAYS.format(topic=topic), *plan.warnings),
     )
 
 
@@ -91,7 +92,7 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
             ),
             Step("settled", _CORRECTED),
         ),
-        warnings=(_GIVEN_UP_BY_ALL, _UNPROVED, *_not_merged(plan)),
+        warnings=(_GIVEN_UP_BY_ALL, _UNPROVED, *plan.warnings),
     )
 
 
@@ -118,7 +119,7 @@ def _function(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePl
             ),
             Step("settled", _CORRECTED),
         ),
-        warnings=(_GIVEN_UP_BY_FUNCTION, *_not_merged(plan)),
+        warnings=(_GIVEN_UP_BY_FUNCTION, *plan.warnings),
     )
 
 
@@ -195,11 +196,18 @@ def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
             "no control entities are replayed, so nothing proves that the query can be "
             "replayed exactly"
         )
-    return (*notes, *_not_merged(plan))
+    return (*notes, *plan.warnings)
 
 
-def _not_merged(plan: MergePlan) -> tuple[str, ...]:
+def not_merged(plan: MergePlan, otherwise: KnownOtherwise) -> tuple[str, ...]:
+    """Return warnings about what the batch has and the merge leaves out."""
     notes = []
+    if otherwise.rows:
+        notes.append(
+            f"{count_text(otherwise.rows, 'event')} of the batch that {plan.query} has already "
+            "seen with other content will not change, for example event "
+            f"{otherwise.example}: to correct such an event, set its op to replace"
+        )
     if plan.left_out and plan.until is not None:
         notes.append(
             f"{plan.left_out} rows of the batch are excluded by --until: their event time is not "

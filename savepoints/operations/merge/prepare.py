@@ -179,11 +179,16 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
                 live_query,
                 name,
                 _events(late, asked, operation_id),
+                batch=late,
                 merge_id=operation_id,
-                removes=late.removed > 0,
                 controls=_controls(asked, settings),
             )
-            plan = replace(plan, rows=found.rows, known=max(0, plan.known - found.rows))
+            plan = replace(
+                plan,
+                rows=found.rows,
+                known=max(0, plan.known - found.rows),
+                warnings=plan_steps.not_merged(plan, found.otherwise),
+            )
             if found.rows:
                 assigned = assignment.assign(found, policy)
                 plan = plan_steps.complete(plan, assigned, cut)

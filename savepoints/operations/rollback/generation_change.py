@@ -19,6 +19,7 @@ from savepoints.errors import (
     QueryRunningError,
     SavepointsError,
     StalePlanError,
+    StateUnwrittenError,
     TargetExistsError,
     UsageError,
     VerificationError,
@@ -45,6 +46,9 @@ from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# After which another try would not get further either.
+_IN_VAIN = (StateUnwrittenError, TargetExistsError, VerificationError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +298,7 @@ def new_generation(
     ):
         held.check()
         if not log.is_done("checkpoint_written"):
-            with _withdrawn_after((VerificationError, TargetExistsError), plan, log):
+            with _withdrawn_after(_IN_VAIN, plan, log):
                 written = write()
             log.record(
                 "checkpoint_written",

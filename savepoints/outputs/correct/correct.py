@@ -196,6 +196,9 @@ class Change(Protocol):
             mark: What the commit says of itself, still without its numbers of rows.
         """
 
+    def release(self) -> None:
+        """Let go of rows that are kept for it; let go before, nothing happens."""
+
 
 @dataclass(frozen=True)
 class _SomeRows:
@@ -216,7 +219,10 @@ class _SomeRows:
         try:
             commit.write(self.table, self.rows, self.found, self.counts, counted)
         finally:
-            self.found.frame.unpersist()
+            self.release()
+
+    def release(self) -> None:
+        self.found.frame.unpersist()
 
 
 @dataclass(frozen=True)
@@ -235,6 +241,9 @@ class _AllRows:
         if self.live.own_rows is not None:
             writer = writer.option("replaceWhere", self.live.own_rows)
         writer.save(Uri.parse(self.live.output.uri).hadoop)
+
+    def release(self) -> None:
+        """Nothing is kept."""
 
 
 def _all_rows(spark: SparkSession, correction: Correction, replayed: DataFrame) -> _AllRows:

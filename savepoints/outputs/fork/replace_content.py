@@ -34,6 +34,7 @@ class Takeover:
         batch_id: The batch that the source version belongs to.
         added: Columns that the live table gets with them.
         dropped: Columns that it loses.
+        retyped: Columns that it has afterwards with another type.
     """
 
     live: Rewind
@@ -42,6 +43,7 @@ class Takeover:
     batch_id: int
     added: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    retyped: tuple[str, ...] = ()
 
 
 def plan(
@@ -85,29 +87,33 @@ def plan(
             "or promote with --outputs point",
             uri=uri,
         )
-    added, dropped = ([one for one, _ in it] for it in (theirs, mine))
+    before, after = dict(mine), dict(theirs)
     return Takeover(
         live, source, app_id, batch_id,
-        tuple(one for one in added if one not in dropped),
-        tuple(one for one in dropped if one not in added),
+        added=tuple(one for one in after if one not in before),
+        dropped=tuple(one for one in before if one not in after),
+        retyped=tuple(one for one in after if before.get(one, after[one]) != after[one]),
     )  # fmt: skip
 
 
 def what(takeover: Takeover) -> str:
     """Describe it as a step of a plan."""
     whose = f" where {takeover.live.own_rows}" if takeover.live.own_rows else ""
-    columns = (
-        f"; {what}: {', '.join(names)}"
-        for what, names in (
-            ("columns added", takeover.added),
-            ("columns removed", takeover.dropped),
-        )
-        if names
-    )
     return (
         f"replace the rows of {takeover.live.output.uri}{whose} with those of version "
-        f"{takeover.source.version} of {takeover.source.uri}, in one commit{''.join(columns)}"
+        f"{takeover.source.version} of {takeover.source.uri}, in one commit"
+        f"{columns_text(takeover)}"
     )
+
+
+def columns_text(takeover: Takeover) -> str:
+    """Describe what becomes of the live table's columns; empty if they stay."""
+    changes = {
+        "columns added": takeover.added,
+        "columns removed": takeover.dropped,
+        "columns with another type": takeover.retyped,
+    }
+    return "".join(f"; {what}: {', '.join(names)}" for what, names in changes.items() if names)
 
 
 def execute(spark: SparkSession, takeover: Takeover) -> int:

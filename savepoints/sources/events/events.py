@@ -76,6 +76,28 @@ def without_records(records: DataFrame, decoding: Decoding) -> DataFrame:
     )
 
 
+def contents(records: DataFrame, decoding: Decoding) -> DataFrame:
+    """Return what each event says, whatever bytes its record says it in.
+
+    Returns:
+        Columns `event_id`, `entity` and `content`, JSON of all that `decode` makes of a record
+        besides the columns of the record itself.
+    """
+    from pyspark.sql import functions as F
+
+    from savepoints.spark.columns import as_json
+
+    decoded = decoding.decode(records)
+    _require(decoded.columns, decoding)
+    own = F.struct(*(F.col(f"`{name}`") for name in decoded.columns if name not in RAW))
+    kind = decoded.select(own.alias("own")).schema["own"].dataType
+    return decoded.select(
+        _id(decoding.event_id).alias("event_id"),
+        F.col(decoding.entity_key).cast("string").alias("entity"),
+        as_json(own, kind).alias("content"),
+    )
+
+
 def _id(columns: Sequence[str]) -> Column:
     """Return what identifies an event, as text."""
     from pyspark.sql import functions as F

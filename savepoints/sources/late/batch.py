@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.sources.events.events import EVENT, POSITION, RAW_SCHEMA
+from savepoints.sources.events.events import EVENT, POSITION, RAW, RAW_SCHEMA, Decoding, contents
 from savepoints.sources.late import files, validate
 from savepoints.sources.late import records as late_records
 from savepoints.sources.late.files import OP, UNREADABLE
@@ -23,10 +23,19 @@ from savepoints.sources.late.records import PARTITION, LateInput
 from savepoints.sources.late.validate import DOUBLE, INSERT, REASON, REMOVE, REPLACE, Rejected
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["LateBatch", "LateInput", "Rejected", "read", "replacing", "unknown"]
+__all__ = [
+    "KnownOtherwise",
+    "LateBatch",
+    "LateInput",
+    "Rejected",
+    "known_otherwise",
+    "read",
+    "replacing",
+    "unknown",
+]
 
 _SEEDS = (1, 2)
 # Of a topic: a number for each record leaves room for 4 * 10^12 offsets.
@@ -58,6 +67,20 @@ class LateBatch:
     ignored: tuple[str, ...] = ()
     left_out: int = 0
     seen: int = 0
+
+
+@dataclass(frozen=True)
+class KnownOtherwise:
+    """Events of a batch that the query has seen with other content.
+
+    Attributes:
+        example: Id of one of them.
+        moved: Id of one that the query has seen under another entity, if there is any.
+    """
+
+    rows: int = 0
+    example: str | None = None
+    moved: str | None = None
 
 
 def read(
@@ -161,13 +184,42 @@ def unknown(batch: DataFrame, known: DataFrame) -> DataFrame:
     Args:
         known: Events of the same entities, columns `EVENT_SCHEMA`.
     """
+    return batch.join(*_are_seen(batch, known), "left_anti")
+
+
+def known_otherwise(batch: DataFrame, known: DataFrame, decoding: Decoding) -> KnownOtherwise:
+    """Compare the events of a batch that are known with those that are known; see `unknown`."""
+    from pyspark.sql import functions as F
+
+    told = contents(batch.join(*_are_seen(batch, known), "left_semi").select(*RAW), decoding)
+    there = contents(known.select(*RAW), decoding).withColumnsRenamed(
+        {"entity": "known_entity", "content": "known_content"}
+    )
+    # A topic may have an event several times: one that says the same is enough.
+    compared = (
+        told.join(there, "event_id")
+        .groupBy("event_id")
+        .agg(
+            F.bool_or(F.col("content") == F.col("known_content")).alias("same"),
+            F.bool_or(F.col("entity") == F.col("known_entity")).alias("stayed"),
+        )
+    )
+    row = compared.agg(
+        F.count_if(~F.col("same")).alias("rows"),
+        F.min(F.when(~F.col("same"), F.col("event_id"))).alias("example"),
+        F.min(F.when(~F.col("stayed"), F.col("event_id"))).alias("moved"),
+    ).collect()[0]
+    return KnownOtherwise(int(row["rows"]), row["example"], row["moved"])
+
+
+def _are_seen(batch: DataFrame, known: DataFrame) -> tuple[DataFrame, Column]:
+    """Return the ids of known events that a batch does not take away, and how to join them."""
     from pyspark.sql import functions as F
 
     ids = known.select(F.col("event_id").alias("known_id")).distinct()
     replaced = batch.where(F.col(OP) == REMOVE).select(F.col("event_id").alias("replaced_id"))
     seen = ids.join(replaced, F.col("known_id") == F.col("replaced_id"), "left_anti")
-    same = (F.col("event_id") == F.col("known_id")) & (F.col(OP) == INSERT)
-    return batch.join(seen, same, "left_anti")
+    return seen, (F.col("event_id") == F.col("known_id")) & (F.col(OP) == INSERT)
 
 
 def _decoded_schema(spark: SparkSession, source: LateInput) -> StructType:

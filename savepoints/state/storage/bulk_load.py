@@ -18,11 +18,10 @@ from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.checkpoint.state_partitions import Partitions
-from savepoints.errors import RESTORE_NATIVE, SavepointsError
+from savepoints.errors import RESTORE_NATIVE, StateUnwrittenError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
 from savepoints.spark import java_functions, private_api
-from savepoints.state.storage import rocksdb_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,8 +88,8 @@ def write_state(
         The ids of all stores; empty with checkpoint format 1.
 
     Raises:
-        SavepointsError: If Spark fails, a row is in the task of another state partition than its
-            own, or two rows one after the other have the same key.
+        StateUnwrittenError: If Spark fails, a row is in the task of another state partition than
+            its own, or two rows have the same key.
     """
     from py4j.protocol import Py4JJavaError
 
@@ -98,6 +97,8 @@ def write_state(
         spark.conf.set(name, value)
     # What is loaded is in no changelog, so the version is a snapshot.
     spark.conf.set(_CHANGELOGS, "false")
+    # Where the offset log does not say so, the settings of the cluster could say otherwise.
+    spark.conf.set(ROW_CHECKSUM_KEY, "false")
     conf = private_api.state_store_conf(spark)
     wanted = partitions or {one.operator_id: range(_count(one, cut)) for one in operators}
     function = java_functions.load(spark, _CLASS, [_source()])
@@ -123,7 +124,7 @@ def write_state(
     try:
         written = private_api.collected(tasks, None)
     except Py4JJavaError as error:
-        raise rocksdb_writer.unwritten(checkpoint, private_api.root_cause(error)) from error
+        raise StateUnwrittenError.of(checkpoint, private_api.root_cause(error)) from error
     ids = {}
     for line in written:
         operator_id, store, partition, found = line.split(" ")
@@ -143,7 +144,7 @@ def _require_written(
         for partition in wanted[one.operator_id]
     }
     for number, store, partition in sorted(expected - ids.keys()):
-        raise SavepointsError(
+        raise StateUnwrittenError(
             f"Spark did not write state partition {partition} of the store {store} of operator "
             f"{number}",
             hint=RESTORE_NATIVE,

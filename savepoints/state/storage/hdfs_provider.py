@@ -31,7 +31,7 @@ from savepoints.errors import (
     IncompatibleError,
     NotAlignedError,
     PlacementError,
-    SavepointsError,
+    StateUnwrittenError,
 )
 from savepoints.io import Location
 from savepoints.state.codec import decode
@@ -155,10 +155,7 @@ def write_store(
             .collect()
         )
     except PySparkException as error:
-        raise SavepointsError(
-            f"Spark could not write the state of {checkpoint}: {error}",
-            hint="run the command again, or restore the native form: --format native",
-        ) from error
+        raise StateUnwrittenError.of(checkpoint, error) from error
     written = {row["partition_id"]: row["row_count"] for row in done}
     # For a frame that is known to be empty, Spark runs no task.
     for empty in set(range(partitions)) - set(written):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.checkpoint.logs.commit_log import StateIds
-from savepoints.errors import RESTORE_NATIVE, PrivateApiError, SavepointsError
+from savepoints.errors import RESTORE_NATIVE, PrivateApiError, SavepointsError, StateUnwrittenError
 from savepoints.spark import private_api
 from savepoints.spark.private_api import JavaObject
 from savepoints.state.storage import read
@@ -102,15 +102,7 @@ def write_state(
             raise function.failure from None
         # Py4J turns a Python exception into a generic Java one, so the function keeps its own.
         cause = function.failure or private_api.root_cause(error)
-        raise unwritten(checkpoint, cause) from error
-
-
-def unwritten(checkpoint: object, cause: object) -> SavepointsError:
-    """Return the error for state that Spark fails to write, whichever writer it is."""
-    return SavepointsError(
-        f"Spark could not write the state of {checkpoint}: {cause}",
-        hint="run the command again, or restore the native form: --format native",
-    )
+        raise StateUnwrittenError.of(checkpoint, cause) from error
 
 
 def _state_ids(found: JavaObject) -> StateIds:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"
 # A column that rows may have: about where a store that sorts its keys has them.
 STORE_ORDER = "store_order"
+_EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
+_EMPTY_RELATION = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 # Of so many numbers a partition there is one for each partition nearly always.
 _TRIED = 16
 
@@ -102,7 +104,7 @@ def write_rows(
         return _by_id(rows, home(partitions), partitions)
 
     def by_key(operator: OperatorState, store: str) -> DataFrame:
-        return placed(operator, store).sortWithinPartitions("key_bytes")
+        return _sorted(placed(operator, store), "key_bytes")
 
     if is_loaded(own, checkpoint, cut, operators):
         ids = bulk_load.write_state(own, checkpoint, cut, operators, by_key, only)
@@ -241,7 +243,17 @@ def _in_order(rows: DataFrame, operator: OperatorState) -> DataFrame:
     order = [STORE_ORDER] if STORE_ORDER in rows.columns else []
     if operator.column_families:
         order.append("ord")  # List state keeps its order only if its rows are written in it.
-    return rows.sortWithinPartitions(*order) if order else rows
+    return _sorted(rows, *order) if order else rows
+
+
+def _sorted(rows: DataFrame, *order: str) -> DataFrame:
+    """Return rows sorted in the tasks that they are in, all of which run even without any row.
+
+    While it runs, Spark takes a frame without rows for one without tasks. It spares rows that are
+    put into partitions on purpose, but not if they are sorted there (`AQEPropagateEmptyRelation`).
+    """
+    rows.sparkSession.conf.set(_EXCLUDED_RULES, _EMPTY_RELATION)
+    return rows.sortWithinPartitions(*order)
 
 
 def _by_id(rows: DataFrame, partition: Column, partitions: int) -> DataFrame:

@@ -17,6 +17,7 @@ from savepoints.errors import (
     NotAlignedError,
     QueryRunningError,
     SavepointsError,
+    StateUnwrittenError,
     TargetExistsError,
     UnfinishedOperationError,
     UsageError,
@@ -25,7 +26,8 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.moments import rfc3339
-from savepoints.operations.rollback import rollback
+from savepoints.operations.rollback import generation_change, rollback
+from savepoints.operations.rollback.generation_change import NewCheckpoint, Work
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.rollback.target import AtBatch, BeforeLast
 from savepoints.store.locks import journal, lease
@@ -289,6 +291,24 @@ def test_a_present_that_cannot_be_saved_is_refused_before_anything_is_begun(quer
 
     done = rollback.execute(query.plan(save_present=False), query.store)
     assert done.safety_id is None
+    assert query.rows == [0, 1]
+
+
+def test_an_operation_whose_state_cannot_be_written_is_taken_back_at_once(query: Query) -> None:
+    """The query, paused for it, can go on; nobody has to find out that `undo` is the only way."""
+
+    def fail() -> NewCheckpoint:
+        raise StateUnwrittenError.of(plan.checkpoint, "no space left on device")
+
+    plan = query.plan()
+    held = lease.hold(query.store.root, "totals", "rollback")
+    with held as mine, pytest.raises(StateUnwrittenError, match="no space left"):
+        generation_change.carry_out(plan, query.store, Work(fail), mine)
+
+    assert journal.unfinished(query.store.root, "totals") is None
+    assert query.store.generations.current("totals").generation == 1
+    assert query.rows == [0, 1, 2, 3]
+    rollback.execute(query.plan(), query.store)
     assert query.rows == [0, 1]
 
 

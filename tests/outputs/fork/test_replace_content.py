@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ BATCH = 7
 OPERATION = new_id("op", utc_now())
 
 
-def table(*rows: tuple[str, int], **more: list[str]) -> pa.Table:
+def table(*rows: tuple[str, int], **more: Sequence[object]) -> pa.Table:
     keys, totals = zip(*rows, strict=True) if rows else ((), ())
     return pa.table(
         {"k": pa.array(keys, pa.string()), "total": pa.array(totals, pa.int64()), **more}
@@ -74,13 +75,16 @@ def test_others_rows_are_never_replaced(tmp_path: Path) -> None:
         planned(tmp_path)
 
 
-def test_the_step_names_columns_that_come_and_go(tmp_path: Path) -> None:
-    write(tmp_path / "live", table(("a", 1), old=["x"]), LIVE, 3)
-    write(tmp_path / "fork", table(("a", 2), tier=["gold"]), FORK, BATCH)
+def test_the_step_names_columns_that_come_and_go_and_change(tmp_path: Path) -> None:
+    write(tmp_path / "live", table(("a", 1), old=["x"], level=[1]), LIVE, 3)
+    write(tmp_path / "fork", table(("a", 2), tier=["gold"], level=["1"]), FORK, BATCH)
 
     said = replace_content.what(planned(tmp_path))
 
-    assert said.endswith(", in one commit; columns added: tier; columns removed: old")
+    assert said.endswith(
+        ", in one commit; columns added: tier; columns removed: old; columns with another type: "
+        "level"
+    )
 
 
 def test_a_shared_table_keeps_its_columns(tmp_path: Path) -> None:

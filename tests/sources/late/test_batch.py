@@ -16,9 +16,10 @@ from pyarrow import parquet
 from savepoints.errors import IncompatibleError, LateBatchError, NotFoundError, UsageError
 from savepoints.io import Location
 from savepoints.sources.events.events import Decoding
+from savepoints.sources.events.events import events as events_of
 from savepoints.sources.late import batch as late_batch
 from savepoints.sources.late import files
-from savepoints.sources.late.batch import LateBatch, LateInput
+from savepoints.sources.late.batch import KnownOtherwise, LateBatch, LateInput
 from tests.e2e.pages import blocks
 
 if TYPE_CHECKING:
@@ -344,3 +345,39 @@ def test_corrections_remove_and_replace(spark: SparkSession, tmp_path: Path) -> 
     left = late_batch.unknown(found.events, taken(spark, known, tmp_path).events.drop("op"))
     assert sorted((one["op"], one["event_id"]) for one in left.collect()) == [
         ("insert", "o3"), ("insert", "o4"), ("remove", "o2"), ("remove", "o3")]  # fmt: skip
+
+
+def as_record(one: Mapping[str, Any], offset: int, **other: Any) -> dict[str, Any]:
+    """Return an order as a topic may have it: the same, in other bytes."""
+    text = json.dumps({"source": "shop", **one, "at": one["at"].isoformat()})
+    return {"value": text.encode(), "topic": "shop", "partition": 0, "offset": offset, **other}
+
+
+@pytest.mark.spark
+def test_trap_a_known_event_with_other_content_is_left_out_and_nobody_hears_of_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    orders = [order(1), order(2, cents=99), order(3, cents=99), order(4), order(5, op="replace")]
+    batch = taken(spark, in_parquet(tmp_path / "batch.parquet", orders), tmp_path).events
+    topic = [order(1), order(2), order(2), order(3), order(3, cents=99), order(5, cents=99)]
+    records = spark.createDataFrame(
+        [as_record(one, number) for number, one in enumerate(topic)],
+        "value binary, topic string, partition int, offset bigint",
+    )
+    known = events_of(
+        records.selectExpr(
+            "cast(null as binary) as key", "*", "timestamp '2026-11-22T12:00:00Z' as timestamp",
+            "0 as timestampType",
+            "cast(null as array<struct<key: string, value: binary>>) as headers",
+        ),
+        ORDERS.decoding,
+    )  # fmt: skip
+
+    found = late_batch.known_otherwise(batch, known, ORDERS.decoding)
+
+    assert found == KnownOtherwise(1, "o2", None)
+    moved = taken(
+        spark, in_parquet(tmp_path / "moved.parquet", [order(1, client="c7"), order(2)]), tmp_path
+    )
+    found = late_batch.known_otherwise(moved.events, known, ORDERS.decoding)
+    assert found == KnownOtherwise(1, "o1", "o1")

@@ -15,7 +15,7 @@ from savepoints.errors import SavepointsError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.spark import private_api
-from savepoints.state.storage import bulk_load, canonical_table, read
+from savepoints.state.storage import bulk_load, canonical_table, read, write
 from tests.samples import take, unpack
 
 if TYPE_CHECKING:
@@ -164,6 +164,48 @@ def test_a_key_that_two_rows_have_is_not_loaded(on_local: Location, spark: Spark
 
     with pytest.raises(SavepointsError, match="two state rows have the same key"):
         rewritten(spark, checkpoint, on_local / "target", twice)
+
+
+@pytest.mark.parametrize("moved", ["first", "last"])
+def test_trap_a_key_that_two_rows_have_in_no_order_is_not_loaded(
+    moved: str, on_local: Location, spark: SparkSession
+) -> None:
+    """What is put is below what is loaded, so the first row would win, without a word."""
+    from pyspark.sql import functions as F
+
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    rows = rows_of(spark, checkpoint).coalesce(1)
+    own = rows.where(F.pmod("key_hash", F.lit(read_cut(checkpoint).cut.partitions)) == 0)
+    again = own.orderBy("key_bytes" if moved == "first" else F.desc("key_bytes")).limit(1)
+    ordered = own.sortWithinPartitions("key_bytes").unionByName(again).coalesce(1)
+
+    with pytest.raises(SavepointsError, match="two state rows have the same key"):
+        rewritten(spark, checkpoint, on_local / "target", ordered)
+
+
+@pytest.mark.parametrize("sample", ["rocksdb", "join", "session", "transform_with_state"])
+def test_trap_adapted_plans_run_no_task_for_a_store_without_rows(
+    sample: str, on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    """Spark adapts plans unless it is told not to, as in these tests."""
+    # Restored, so that its schemas are where they say.
+    _, checkpoint = restored(local_store, sample, on_local, form="native")
+    target = on_local / "empty"
+    files = read_cut(checkpoint)
+    for info in files.all:
+        if info not in files.ssts and info not in files.state:
+            data = checkpoint.get(info.path)
+            target.put(info.path, data.replace(b"/target/", b"/empty/"))
+    adapting = read.reading_session(spark, files.cut.checkpoint_format)
+    adapting.conf.set("spark.sql.adaptive.enabled", "true")
+    saved = canonical_table.rows_of_checkpoint(adapting, checkpoint, files)
+    none = saved.where("xxhash64(key_bytes) = 42").selectExpr("*", f"0L AS {write.STORE_ORDER}")
+
+    write.write_rows(spark, target, files.cut, files.operator_states, lambda *_: none)
+
+    written = canonical_table.rows_of_checkpoint(adapting, target, read_cut(target))
+    assert saved.count()
+    assert not written.count()
 
 
 def test_a_state_that_does_not_fit_into_one_file_is_loaded_from_several(

@@ -19,6 +19,7 @@ import org.apache.spark.util.Utils;
 import org.rocksdb.EnvOptions;
 import org.rocksdb.IngestExternalFileOptions;
 import org.rocksdb.Options;
+import org.rocksdb.RocksIterator;
 import org.rocksdb.SstFileWriter;
 import org.rocksdb.WriteOptions;
 import scala.Option;
@@ -93,6 +94,7 @@ public final class BulkLoad implements Function2 {
           rows++;
         }
         files.ingest();
+        files.requireKeys(rows);
       } finally {
         files.close();
       }
@@ -134,6 +136,7 @@ public final class BulkLoad implements Function2 {
     SstFileWriter writer = null;
     byte[] last = null;
     long bytes = 0;
+    boolean anyPut = false;
 
     SortedFiles(RocksDB of, File directory) throws Exception {
       database = (org.rocksdb.RocksDB) method("db", null).invoke(of, new Object[0]);
@@ -149,6 +152,7 @@ public final class BulkLoad implements Function2 {
       }
       if (order < 0) {
         database.put(unlogged, key, value);
+        anyPut = true;
         return;
       }
       if (writer == null) {
@@ -183,6 +187,25 @@ public final class BulkLoad implements Function2 {
         } finally {
           how.close();
         }
+      }
+    }
+
+    /** Check that no key was overwritten, which cannot be seen of rows in any order. */
+    void requireKeys(long rows) {
+      if (!anyPut) {
+        return;
+      }
+      long found = 0;
+      RocksIterator keys = database.newIterator();
+      try {
+        for (keys.seekToFirst(); keys.isValid(); keys.next()) {
+          found++;
+        }
+      } finally {
+        keys.close();
+      }
+      if (found != rows) {
+        throw new IllegalStateException("two state rows have the same key");
       }
     }
 
