@@ -24,6 +24,7 @@ from savepoints.runtime.runner import (
     run_on_nothing,
     run_once,
 )
+from savepoints.spark.session import own_session
 from savepoints.spark.versions import SparkVersion
 from savepoints.state.plan import join_keys
 from savepoints.state.storage import read
@@ -66,7 +67,7 @@ class ScratchQuery:
     @cached_property
     def session(self) -> SparkSession:
         """A session of its own."""
-        session = self.spark.newSession()
+        session = own_session(self.spark)
         own = {
             offset_log.PARTITIONS_KEY: str(self.partitions),
             # Cheaper; that it renames less safely is nothing to a directory that is thrown away.

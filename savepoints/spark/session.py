@@ -36,6 +36,19 @@ _FOR_FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+# Of the user's settings, those that would change what our own queries read and write: rows passed
+# over, replaced in part, split into more files, rounded, or read as other types.
+_AS_SPARK_HAS_THEM = (
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.files.maxRecordsPerFile",
+    "spark.sql.sources.partitionOverwriteMode",
+    "spark.sql.sources.partitionColumnTypeInference.enabled",
+    "spark.sql.sources.useV1SourceList",
+    "spark.sql.parquet.outputTimestampType",
+    "spark.sql.execution.arrow.useLargeVarTypes",
+)
+_TIME_ZONE = "spark.sql.session.timeZone"
 # Set where spark-submit has started Python: its JVM is there already, and has a master.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -92,10 +105,23 @@ def session(settings: Settings, name: str, *, names_lines: bool = False) -> Spar
         ) from None
 
 
-def session_like(spark: SparkSession) -> SparkSession:
-    """Return a separate session with another one's time zone and plan settings."""
+def own_session(spark: SparkSession) -> SparkSession:
+    """Return a separate session for our own queries, with the settings of the cluster.
+
+    Those that would change what these read and write are as Spark has them by default; the time
+    zone is that of the given session, which may have been set in it alone.
+    """
     own = spark.newSession()
-    for key in ("spark.sql.session.timeZone", *_FOR_FEW_ROWS):
+    for key in _AS_SPARK_HAS_THEM:
+        own.conf.unset(key)
+    own.conf.set(_TIME_ZONE, str(spark.conf.get(_TIME_ZONE)))
+    return own
+
+
+def session_like(spark: SparkSession) -> SparkSession:
+    """Return `own_session` with another one's plan settings."""
+    own = own_session(spark)
+    for key in _FOR_FEW_ROWS:
         own.conf.set(key, str(spark.conf.get(key)))
     return own
 

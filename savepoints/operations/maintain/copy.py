@@ -161,7 +161,8 @@ def execute(plan: CopyPlan, store: Store, *, progress: Progress = silent) -> Cop
         _write_labels(target.root, stored.savepoint, plan.labels)
         path = manifest.manifest_path(plan.savepoint_id)
         try:
-            target.root.create(path, store.root.get(path))
+            # What was copied, whatever the manifest says by now: its rows may have been written.
+            target.root.create(path, stored.to_bytes())
         except FileExistsError:
             _refuse_other(store, target, savepoint)
         faults.reach("copy.manifest")

@@ -106,7 +106,7 @@ def remove(
         found = there.directories[name]
         store.root.delete(info.path for info in found.own)
         deleted += [info.size for info in found.data]
-    held.check()
+    held.confirm()
     store.root.delete(shared)
     faults.reach("expire.files")
     held.check()

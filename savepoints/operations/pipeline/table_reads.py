@@ -124,7 +124,9 @@ def _impassable(commit: log.Commit) -> str:
     """Say what a commit did that a reader must not read; empty for all that it may."""
     if commit.back_to is not None or commit.operation == "RESTORE":
         return "rewound the table"
-    return "is the correction of a merge" if correction_of(commit.user_metadata) else ""
+    # A compaction right after a correction has the same mark, and changes no rows.
+    is_correction = commit.changes_data and correction_of(commit.user_metadata)
+    return "is the correction of a merge" if is_correction else ""
 
 
 def _files(uri: str, version: int) -> Iterator[str]:

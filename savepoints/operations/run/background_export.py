@@ -12,7 +12,7 @@ import threading
 from typing import final
 
 from savepoints.config.schedule import export_schedule
-from savepoints.errors import NativeOnlyError, SavepointNotFoundError
+from savepoints.errors import LockedError, NativeOnlyError, SavepointNotFoundError
 from savepoints.model import Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.savepoint import export
@@ -124,6 +124,8 @@ class BackgroundExport:
             _LOG.info("%s expired before its state rows were written", savepoint.id)
         except NativeOnlyError as error:
             _LOG.info("%s has only the native form: %s", savepoint.id, error)
+        except LockedError as error:
+            _LOG.info("not writing the state rows of %s: %s", savepoint.id, error.message)
         except Exception:  # noqa: BLE001  (whatever it is, the query is more important)
             _LOG.exception(
                 "could not write the state rows of %s, so it has only the native form; add the "

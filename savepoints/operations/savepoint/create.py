@@ -360,7 +360,8 @@ def _taken(
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
             made = _make(plan, store, held.moment(), before, progress)
-            held.check()
+            # Files that it shares must not have been removed under a lease that seemed expired.
+            held.confirm()
             written = made.to_bytes()
             store.root.create(path, written)
             faults.reach("create.manifest")
@@ -487,6 +488,9 @@ def _earlier_files(plan: CreatePlan, store: Store, generation: Generation) -> li
     try:
         parent = store.manifest(plan.parent)
     except VerificationError:
+        return []
+    if parent.savepoint.query_id != plan.query_id:
+        # Another query began in the same directory: what it shares lies under its own id.
         return []
     if parent.savepoint.generation == generation.generation:
         return list(parent.native)

@@ -8,6 +8,7 @@ conditional PUT, and says the same of everything else.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from savepoints import faults
@@ -18,6 +19,8 @@ from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.store.locks import lease
+from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, manifest, native
 from savepoints.store.savepoint.manifest import Manifest
@@ -94,19 +97,27 @@ def execute(
 
     Raises:
         PlacementError: If a state row is not in the partition of its key.
+        LockedError: If another process writes the rows of this savepoint.
     """
-    with store.using(plan.savepoint_id, "export"):
-        return _export(plan, store, progress, tasks)
+    with (
+        store.using(plan.savepoint_id, "export"),
+        lease.hold_exporting(store.root, plan.savepoint_id, plan.query or "") as held,
+    ):
+        return _export(plan, store, held, progress, tasks)
 
 
-def _export(plan: ExportPlan, store: Store, progress: Progress, tasks: int | None) -> Savepoint:
+def _export(
+    plan: ExportPlan, store: Store, held: Lease, progress: Progress, tasks: int | None
+) -> Savepoint:
+    # Read under the lease: another process may have written the rows since the plan.
     path = manifest.manifest_path(plan.savepoint_id)
     etag = store.root.head(path).etag
     stored = store.manifest(plan.savepoint_id)
     if "canonical" not in stored.savepoint.forms:
         progress("writing the state rows (starts Spark if it is not running)")
-        stored = with_rows(stored, store, tasks=tasks)
+        stored = with_rows(stored, store, tasks=tasks, check=held.check)
         faults.reach("export.exported")
+        held.check()
         try:
             store.root.replace(path, stored.to_bytes(), etag)
         except FileExistsError:
@@ -122,7 +133,13 @@ def _export(plan: ExportPlan, store: Store, progress: Progress, tasks: int | Non
     return stored.savepoint
 
 
-def with_rows(stored: Manifest, store: Store, *, tasks: int | None = None) -> Manifest:
+def with_rows(
+    stored: Manifest,
+    store: Store,
+    *,
+    tasks: int | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Manifest:
     """Write the canonical rows of a savepoint and return its manifest with them.
 
     Whatever fails, the native form stays as it was, and the rows can be written later.
@@ -132,6 +149,7 @@ def with_rows(stored: Manifest, store: Store, *, tasks: int | None = None) -> Ma
 
     Args:
         tasks: See `execute`.
+        check: Fails if another process may write the rows by now; what it has written would go.
     """
     savepoint = stored.savepoint
     exported = replace(stored, savepoint=replace(savepoint, forms=FORMS))
@@ -144,6 +162,7 @@ def with_rows(stored: Manifest, store: Store, *, tasks: int | None = None) -> Ma
     spark = session(store.settings, f"savepoints export {savepoint.query}")
     scratch = store.root / manifest.directory(savepoint.id) / "mounted"
     table = canonical.table(store.root, savepoint.id)
+    check()
     for leftover in (scratch, table):
         leftover.delete(info.path for info in leftover.list())
     try:

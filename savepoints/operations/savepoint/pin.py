@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.checkpoint.cut import CutFiles, committed_batches, read_cut
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.plan import Progress
@@ -19,12 +19,20 @@ _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 
 
 def read(checkpoint: Location, batch_id: int | None) -> CutFiles:
-    """Read a cut, again when the query's maintenance removes a file in between."""
+    """Read a cut, again when the query's maintenance removes a file in between.
+
+    A directory on a disk is listed in no order: the list may have a commit without its state.
+    """
+    newest: list[int] | None = None
     for _ in range(ATTEMPTS):
         try:
             return read_cut(checkpoint, batch_id)
         except FileNotFoundError as gone:
             missing = gone
+        except NoCommittedBatchError:
+            before, newest = newest, committed_batches(checkpoint.list())[-1:]
+            if newest == before:
+                raise
     raise NoCommittedBatchError(
         f"a file of the batch being read is missing from {checkpoint}: {missing}",
         hint=f"if the query removes old files too quickly, raise {_RETAINED}; otherwise the "

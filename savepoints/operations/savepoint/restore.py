@@ -310,10 +310,11 @@ def fill(
 ) -> Restored:
     """Claim the directory of a plan, have it written, and make it a checkpoint."""
     target = Location.of(plan.target)
-    fresh = native.claim(target, plan.owner)
-    if fresh:
+    claim = native.claim(target, plan.owner)
+    if claim is not None:
         faults.reach("restore.claimed")
         write()
+        claim.require()
         native.seal(store.root, stored.native, target, query_id=plan.query_id)
         faults.reach("restore.metadata")
     elif committed_batches(target.list())[-1] != plan.batch_id:
@@ -323,7 +324,7 @@ def fill(
             hint="name a new directory with --to; nothing was overwritten",
             target=plan.target,
         )
-    return restored(plan, begun=begun, already=not fresh)
+    return restored(plan, begun=begun, already=claim is None)
 
 
 def restored(plan: RestorePlan, *, begun: float, already: bool) -> Restored:

@@ -16,6 +16,7 @@ from savepoints.outputs.delta import column_types
 from savepoints.outputs.delta.column_types import Unit
 from savepoints.spark import columns, multiset
 from savepoints.spark.multiset import RowDifference, TypeChange
+from savepoints.spark.session import own_session
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def compare_outputs(
 
 def comparing_session(spark: SparkSession) -> SparkSession:
     """Return a session of one's own, in which times without a zone are in UTC."""
-    own = spark.newSession()
+    own = own_session(spark)
     own.conf.set("spark.sql.session.timeZone", "UTC")
     return own
 

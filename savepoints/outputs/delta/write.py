@@ -64,6 +64,8 @@ def write_batch(
 
     if mode != "upsert":
         writer = batch.write.format("delta").mode("append" if mode == "append" else "overwrite")
+        # All of it is replaced, also where the user's settings say: only partitions with new rows.
+        writer = writer.option("partitionOverwriteMode", "static")
         writer.option("txnAppId", app).option("txnVersion", batch_id).save(uri.hadoop)
         return
     # MERGE takes its transaction id from the session, so the session is one of its own.

@@ -16,6 +16,7 @@ from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version, writable
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
+from savepoints.spark.session import session_like
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def execute(spark: SparkSession, takeover: Takeover) -> int:
     rewind.refuse_changed(takeover.live)
     source = Uri.parse(takeover.source.uri)
     rows = (
-        spark.read.format("delta")
+        session_like(spark)
+        .read.format("delta")
         .option("versionAsOf", takeover.source.version)
         .load(source.hadoop)
     )

@@ -52,6 +52,9 @@ _WRITING = {
 _TAIL = 8
 # The footer is enough: reading indexes and dictionaries costs more requests than it saves.
 _READING = {
+    # Otherwise events would be missing without a word where the user's settings allow that.
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
     "parquet.filter.columnindex.enabled": "false",
     "parquet.filter.dictionary.enabled": "false",
 }

@@ -251,7 +251,12 @@ def encoded_keys(one: Transfer, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return rows with new keys as Spark encodes those of the operator."""
     import pyarrow as pa
 
-    key = [batch.column(_KEY.format(position)) for position in range(len(one.schema.key))]
+    # Spark gives times in the session's zone, which is only another way to write the same.
+    fields = decode.arrow_fields(one.schema.key, _where(one))
+    key = [
+        column_transforms.exactly(batch.column(_KEY.format(position)), field.type)
+        for position, field in enumerate(fields)
+    ]
     # As Spark does for an aggregation, and not for a deduplication.
     canonical = one.operator == "stateStoreSave"
     encoded = encode.encode(key, one.schema.key, _where(one), canonical_floats=canonical)

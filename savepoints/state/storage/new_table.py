@@ -15,7 +15,6 @@ from urllib.parse import unquote
 
 from savepoints.delta_reader import open_delta
 from savepoints.errors import (
-    RESTORE_NATIVE,
     SAVE_NATIVE,
     IncompatibleError,
     NotAlignedError,
@@ -46,11 +45,15 @@ _WRITING = {
         f"parquet.enable.dictionary#{name}": "false" for name in ("key_bytes", "value_bytes", "ord")
     },
 }
+# Spark may be told to pass over what it cannot read, and decodes pages that somebody has changed.
+_WHOLE_OR_NOT_AT_ALL = {
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "parquet.page.verify-checksum.enabled": "true",
+}
 _PARQUET = ".parquet"
 _WRITE_AGAIN = "run the command again; if this happens again, check the storage"
 _BUCKET = re.compile(r"_([0-9]{5,})\.[^/]*$")
-# What Delta calls a feature for readers, and Parquet knows by itself.
-_READ = frozenset({"timestampNtz"})
 _CONFIGURATION = {"delta.dataSkippingNumIndexedCols": "0"}
 _PLAIN = frozenset(
     {"byte", "short", "integer", "long", "float", "double", "string", "binary", "boolean", "date"}
@@ -77,7 +80,12 @@ def write(rows: DataFrame, target: Location, partition_by: Sequence[str]) -> int
         rows.sparkSession.conf.set(name, value)
     # `append` because an empty directory on a local disk would be an error otherwise.
     rows.write.partitionBy(*partition_by).mode("append").parquet(target.uri.hadoop)
-    files = [one for one in target.list() if one.path.endswith(_PARQUET)]
+    # A task that was given up may still write below `_temporary`.
+    files = [
+        one
+        for one in target.list()
+        if one.path.endswith(_PARQUET) and not one.path.startswith("_temporary/")
+    ]
     counts = in_parallel(lambda info: _row_count(target, info), files)
     _commit(rows.schema, target, partition_by, zip(files, counts, strict=True))
     return sum(counts)
@@ -150,7 +158,6 @@ def read(spark: SparkSession, target: Location) -> DataFrame:
     """Return the rows that `write` wrote.
 
     Raises:
-        IncompatibleError: If somebody has changed the table in a way that files alone do not show.
         VerificationError: If a file is gone.
     """
     return _read(spark, target, _opened(target), lambda rows: rows)
@@ -175,15 +182,8 @@ def read_buckets(
 
 
 def _opened(target: Location) -> DeltaTable:
-    table = open_delta(target)
-    if features := {*(table.protocol().reader_features or ())} - _READ:
-        raise IncompatibleError(
-            f"another program has changed {target}, which now needs Delta reader features: "
-            f"{', '.join(sorted(features))}",
-            hint=RESTORE_NATIVE,
-            target=str(target),
-        )
-    return table
+    """Open the table as it was written: whatever somebody has done to it since does not count."""
+    return open_delta(target, version=0)
 
 
 def _named(table: DeltaTable) -> set[str]:
@@ -210,7 +210,7 @@ def _read(
     # name: Delta's own writer, which wrote such tables before, left those of tasks that failed.
     paths = [target.uri] if there == named else [target.uri / one for one in sorted(named)]
     schema = StructType.fromJson(json.loads(table.schema().to_json()))
-    options = {GLOB_PATHS: "false", "basePath": target.uri.hadoop}
+    options = {GLOB_PATHS: "false", "basePath": target.uri.hadoop, **_WHOLE_OR_NOT_AT_ALL}
     reader = spark.read.schema(schema).options(**options)
     rows = arranged(reader.parquet(*(one.hadoop for one in paths)))
     # Spark puts the columns by which files are partitioned last.

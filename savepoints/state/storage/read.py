@@ -21,6 +21,7 @@ from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
 from savepoints.errors import NativeOnlyError
 from savepoints.io import Location
 from savepoints.spark.private_api import READ_ALL_COLUMN_FAMILIES
+from savepoints.spark.session import own_session
 from savepoints.spark.versions import SparkVersion
 from savepoints.state.storage import hdfs_provider
 from savepoints.uri import Uri
@@ -42,7 +43,7 @@ def state_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
     State stores report to a coordinator, which the session's manager of streaming queries makes; a
     Spark that has not run a streaming query yet has none, and opening a store fails.
     """
-    own = spark.newSession()
+    own = own_session(spark)
     _ = own.streams
     own.conf.set(CHECKPOINT_FORMAT_KEY, str(checkpoint_format))
     return own

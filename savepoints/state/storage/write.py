@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 RowsOf: TypeAlias = "Callable[[DataFrame, OperatorState, str], DataFrame]"
 # A column that rows may have: about where a store that sorts its keys has them.
 STORE_ORDER = "store_order"
-_EXCLUDED_RULES = "spark.sql.adaptive.optimizer.excludedRules"
-_EMPTY_RELATION = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+# By which a frame without rows becomes one without tasks: before it runs, and while it does.
+_WITHOUT_TASKS = {
+    "spark.sql.optimizer.excludedRules": (
+        "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
+    ),
+    "spark.sql.adaptive.optimizer.excludedRules": (
+        "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+    ),
+}
 # Of so many numbers a partition there is one for each partition nearly always.
 _TRIED = 16
 
@@ -249,10 +256,12 @@ def _in_order(rows: DataFrame, operator: OperatorState) -> DataFrame:
 def _sorted(rows: DataFrame, *order: str) -> DataFrame:
     """Return rows sorted in the tasks that they are in, all of which run even without any row.
 
-    While it runs, Spark takes a frame without rows for one without tasks. It spares rows that are
-    put into partitions on purpose, but not if they are sorted there (`AQEPropagateEmptyRelation`).
+    Spark takes a frame without rows for one without tasks, if it knows or finds out that there are
+    none. While it runs it spares rows that are put into partitions on purpose, but not if they are
+    sorted there (`AQEPropagateEmptyRelation`).
     """
-    rows.sparkSession.conf.set(_EXCLUDED_RULES, _EMPTY_RELATION)
+    for key, rule in _WITHOUT_TASKS.items():
+        rows.sparkSession.conf.set(key, rule)
     return rows.sortWithinPartitions(*order)
 
 

@@ -2,8 +2,9 @@
 
 `leases/<query>.json` (who may mutate the query) and `leases/files/<query id>.json` (who may add or
 delete files that its savepoints share) are taken by conditional PUT, and so are
-`leases/paused/<query>.json` (which paused run waits to go on) and `leases/merging/<query>.json`
-(who works a late batch in beside the running query). A lease names its holder and when it expires,
+`leases/paused/<query>.json` (which paused run waits to go on), `leases/merging/<query>.json` (who
+works a late batch in beside the running query) and `leases/exporting/<savepoint id>.json` (who
+writes the rows of a savepoint). A lease names its holder and when it expires,
 and is renewed in the background. A holder that is dead on this very machine is
 recognised at once; any other is waited for until its lease expires. Each taking raises the fencing
 number, and every step of a verb calls `check` first, so a process that was paused past its lease
@@ -159,6 +160,15 @@ class Lease:
                 query=self._record.query,
             )
 
+    def confirm(self) -> None:
+        """Check by the store that the lease is held, whatever the clocks of two machines say.
+
+        Raises:
+            LockedError: As for `check`.
+        """
+        self.renew()
+        self.check()
+
     def moment(self) -> datetime:
         """Return when the lease was last written, by the clock of the store.
 
@@ -249,6 +259,20 @@ def hold_merging(root: Location, query: str) -> AbstractContextManager[Lease]:
         LockedError: If another merge of the query is under way.
     """
     return _held_at(root, _path(query, "merging/"), query, "merge")
+
+
+@contextmanager
+def hold_exporting(root: Location, savepoint_id: str, query: str) -> Iterator[Lease]:
+    """Be the one who writes the rows of a savepoint; the lease's file goes when that is done.
+
+    Raises:
+        LockedError: If another process writes them.
+    """
+    path = _path(savepoint_id, "exporting/", "savepoint")
+    with _held_at(root, path, query, f"export of {savepoint_id}") as lease:
+        yield lease
+    # Whoever has taken it since finds the rows, and has nothing to do.
+    root.delete([path])
 
 
 def holder(root: Location, query: str) -> LeaseRecord | None:

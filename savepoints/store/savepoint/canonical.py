@@ -6,10 +6,17 @@ table without a JVM.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from savepoints.delta_reader import open_delta
 from savepoints.io import Location, in_parallel
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_LOG = "_delta_log/"
 
 
 def table(root: Location, savepoint_id: str) -> Location:
@@ -18,13 +25,14 @@ def table(root: Location, savepoint_id: str) -> Location:
 
 
 def stored_files(root: Location, savepoint_id: str) -> tuple[StoredFile, ...]:
-    """List and hash the files of the table, its log included.
+    """List and hash the files of the table: its log, and those that the log names.
 
-    Hadoop's local file system leaves hidden checksum files beside them, which are not needed.
+    Others may be of a task that was given up and has not noticed yet; it removes them.
     """
     location = table(root, savepoint_id)
     prefix = f"{manifest.directory(savepoint_id)}/state"
-    files = [info for info in location.list() if not info.path.rpartition("/")[2].startswith(".")]
+    named = {*_written(root, savepoint_id).get_add_actions().column("path").to_pylist()}
+    files = [info for info in location.list() if info.path in named or info.path.startswith(_LOG)]
     return tuple(
         in_parallel(
             lambda info: StoredFile(
@@ -37,8 +45,7 @@ def stored_files(root: Location, savepoint_id: str) -> tuple[StoredFile, ...]:
 
 def row_counts(root: Location, savepoint_id: str) -> dict[int, int]:
     """Return the number of rows by operator id, from the table's log."""
-    opened = open_delta(table(root, savepoint_id))
-    actions = opened.get_add_actions(flatten=True)
+    actions = _written(root, savepoint_id).get_add_actions(flatten=True)
     counts: dict[int, int] = {}
     for operator_id, rows in zip(
         actions.column("partition.operator_id").to_pylist(),
@@ -47,3 +54,8 @@ def row_counts(root: Location, savepoint_id: str) -> dict[int, int]:
     ):
         counts[int(operator_id)] = counts.get(int(operator_id), 0) + int(rows)
     return counts
+
+
+def _written(root: Location, savepoint_id: str) -> DeltaTable:
+    """Open the table as it was written, in one commit."""
+    return open_delta(table(root, savepoint_id), version=0)

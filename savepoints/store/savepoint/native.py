@@ -198,7 +198,24 @@ def seal(
         target.put(metadata.path, json.dumps(changed, separators=(",", ":")).encode())
 
 
-def claim(target: Location, owner: str) -> bool:
+@dataclass(frozen=True)
+class Claim:
+    """A directory that this process restores into."""
+
+    target: Location
+    mark: bytes
+
+    def require(self) -> None:
+        """Check that no other process has begun the same restore since, taking this for dead.
+
+        Raises:
+            TargetExistsError: If one has; what both have written may be incomplete.
+        """
+        if self.target.get(RESTORE_MARKER) != self.mark:
+            raise _taken(self.target, "the mark of the same restore, begun again meanwhile")
+
+
+def claim(target: Location, owner: str) -> Claim | None:
     """Take an empty directory for a restore, or the one that the same restore left unfinished.
 
     Args:
@@ -206,23 +223,31 @@ def claim(target: Location, owner: str) -> bool:
             continue after a crash.
 
     Returns:
-        False when this very restore was already finished there.
+        None when this very restore was already finished there.
     """
+    # The nonce tells two processes apart that begin the same restore.
+    mine = Claim(target, f"{owner}\n{secrets.token_hex(8)}".encode())
     files = {info.path for info in target.list()}
-    if not files:
-        try:
-            # The nonce tells two processes apart that begin the same restore at one moment.
-            target.create(RESTORE_MARKER, f"{owner}\n{secrets.token_hex(8)}".encode())
-        except FileExistsError:
-            raise _taken(
-                target, "the first file of another restore, which has just begun"
-            ) from None
-        return True
-    refuse_taken(target, owner)
+    try:
+        if not files:
+            target.create(RESTORE_MARKER, mine.mark)
+            return mine
+        refuse_taken(target, owner)
+        if "metadata" in files:
+            return None
+        _, etag = target.get_version(RESTORE_MARKER)
+        target.replace(RESTORE_MARKER, mine.mark, etag)
+    except FileExistsError:
+        raise _taken(target, "the first file of another restore, which has just begun") from None
+    # Listed again: the one that is taken over may live. It finds out before it writes `metadata`;
+    # in the moment after that it still may, and nothing must be left that Spark would start from.
+    files = {info.path for info in target.list()}
     if "metadata" in files:
-        return False
+        return None
     target.delete(files - {RESTORE_MARKER})
-    return True
+    if target.exists("metadata"):
+        target.delete(["metadata"])
+    return mine
 
 
 def refuse_taken(target: Location, owner: str) -> None:

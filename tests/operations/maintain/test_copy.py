@@ -20,7 +20,7 @@ from savepoints.model import Savepoint
 from savepoints.operations.inspect.verify import verify, verify_all
 from savepoints.operations.maintain import copy
 from savepoints.operations.maintain.copy import Copied
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import export, restore
 from savepoints.store.locks import lease
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.labels import labels_path
@@ -320,6 +320,23 @@ def test_savepoints_of_the_query_are_left_alone_meanwhile(
         copied(local_store, taken.id, target)
 
     assert target.catalog.all() == []
+
+
+def test_trap_rows_that_are_written_meanwhile_are_not_promised_by_the_copy(
+    local_store: Store, on_local: Location
+) -> None:
+    taken = take(local_store, unpack("two_sources", on_local / "checkpoint"))
+    target = other_store(on_local)
+    plan = copy.plan(local_store, taken.id, str(target.root))
+
+    def rows_written(line: str) -> None:
+        if line.startswith("copying"):
+            export.execute(export.plan(local_store, taken.id), local_store)
+
+    copy.execute(plan, local_store, progress=rows_written)
+
+    assert target.manifest(taken.id).savepoint.forms == ("native",)
+    assert verify(target, taken.id, depth="checksums").grade == "ok"
 
 
 def test_what_is_being_removed_there_is_refused(local_store: Store, on_local: Location) -> None:

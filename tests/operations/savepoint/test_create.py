@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -18,10 +19,11 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.handle import Store
-from savepoints.io import Location
+from savepoints.io import Location, ObjectInfo
 from savepoints.model import FORMS, Edit, Form, OperatorState, Savepoint
 from savepoints.moments import utc_now
-from savepoints.operations.savepoint import create, restore
+from savepoints.operations.inspect.verify import verify
+from savepoints.operations.savepoint import create, pin, restore
 from savepoints.store.locks import lease
 from savepoints.store.retention_policy import RetentionPolicy, decide
 from tests.samples import files_of, lasting, take, unpack, write
@@ -216,6 +218,23 @@ def test_trap_maintenance_removes_a_chosen_batch_during_the_pin(
     assert not any("manifest" in info.path for info in local_store.root.list())
 
 
+def test_trap_a_disk_lists_a_commit_and_not_the_state_before_it(
+    on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists in no order, and the batch was committed in between."""
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    whole, torn = Location.list, iter([True])
+
+    def listed(self: Location, prefix: str = "", *, after: str = "") -> list[ObjectInfo]:
+        found = whole(self, prefix, after=after)
+        is_torn = self == checkpoint and not prefix and next(torn, False)
+        return [one for one in found if not (is_torn and one.path.endswith("/4.zip"))]
+
+    monkeypatch.setattr(Location, "list", listed)
+
+    assert pin.read(checkpoint, None).cut.batch_id == 3
+
+
 def test_a_checkpoint_whose_sst_is_gone_for_good_is_refused(
     on_local: Location, local_store: Store
 ) -> None:
@@ -393,6 +412,23 @@ def test_trap_state_of_format_2_is_pinned_by_the_ids_of_the_commit(
 
     stored = {file.path for file in store.manifest(taken.id).native}
     assert {path for path in stored if path.startswith("state/0/0/4_")} == right
+
+
+def test_trap_another_query_in_the_same_directory_shares_nothing_with_the_one_before(
+    on_local: Location, local_store: Store
+) -> None:
+    """Files that look the same would be looked for where the other's lie, again and again."""
+    checkpoint = unpack("hdfs", on_local / "checkpoint")
+    take(local_store, checkpoint)
+    other = json.dumps({"id": "6f1c2f0e-0000-4000-8000-000000000000"}).encode()
+    checkpoint.delete(["metadata"])
+    checkpoint.put("metadata", other)
+
+    taken = take(local_store, checkpoint)
+
+    assert taken.query_id in other.decode()
+    assert taken.cost.objects_shared == 0
+    assert verify(local_store, taken.id, depth="checksums").grade == "ok"
 
 
 def test_a_query_is_found_again_by_its_name(on_local: Location, local_store: Store) -> None:

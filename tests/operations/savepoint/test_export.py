@@ -9,7 +9,7 @@ import pytest
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY
-from savepoints.errors import NativeOnlyError, SavepointNotFoundError, UsageError
+from savepoints.errors import LockedError, NativeOnlyError, SavepointNotFoundError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS
@@ -146,6 +146,24 @@ def test_a_manifest_that_somebody_else_changes_meanwhile_is_not_overwritten(
     assert store.root.get(path) == theirs
     assert store.catalog.all() == [taken]
     assert f"savepoints show {taken.id}" in refused.value.hint
+
+
+def test_trap_two_exports_of_one_savepoint_write_one_after_the_other(
+    place: Location, store: Store
+) -> None:
+    """The second would remove the rows that the first has just written, and fail only then."""
+    taken = take(store, unpack("two_sources", place / "checkpoint"))
+    plan = export.plan(store, taken.id)
+
+    def second(_line: str) -> None:
+        with pytest.raises(LockedError, match=f"export of {taken.id} is working on"):
+            export.execute(plan, store)
+
+    done = export.execute(plan, store, progress=second)
+
+    assert store.catalog.all() == [done]
+    assert export.execute(plan, store) == done
+    assert store.root.list("leases/exporting") == []
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.model import OutputVersion, from_json, new_id
 from savepoints.moments import utc_now
 from savepoints.outputs.delta import batch_version
+from savepoints.outputs.delta.write import write_batch
 from savepoints.outputs.fork import replace_content
 from savepoints.outputs.fork.replace_content import Takeover
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,6 +160,35 @@ def test_with_other_columns_the_partitioning_stays(spark: SparkSession, tmp_path
 
     assert content(tmp_path) == [{"k": "a", "total": 10, "tier": "gold"}]
     assert DeltaTable(str(tmp_path / "live")).metadata().partition_columns == ["k"]
+
+
+@pytest.mark.spark
+def test_trap_rows_are_replaced_in_all_partitions_whatever_the_user_has_set(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path / "live", table(("a", 1), ("b", 2)), LIVE, 3, partition_by=["k"])
+    write(tmp_path / "fork", table(("b", 20)), FORK, BATCH)
+    dynamic = spark.newSession()
+    dynamic.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+
+    replace_content.execute(dynamic, planned(tmp_path))
+
+    assert content(tmp_path) == [{"k": "b", "total": 20}]
+
+
+@pytest.mark.spark
+def test_trap_a_complete_output_loses_the_partitions_that_it_has_no_rows_of(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write(tmp_path / "live", table(("a", 1), ("b", 2)), LIVE, 3, partition_by=["k"])
+    dynamic = spark.newSession()
+    dynamic.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    rows = dynamic.createDataFrame([("b", 20)], "k string, total long")
+
+    uri = Uri.parse(str(tmp_path / "live"))
+    write_batch(rows, uri, mode="complete", key=(), app=LIVE, batch_id=4)
+
+    assert content(tmp_path) == [{"k": "b", "total": 20}]
 
 
 def test_it_is_read_from_a_journal_as_it_was_written() -> None:

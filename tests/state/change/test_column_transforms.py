@@ -232,3 +232,22 @@ def test_trap_zeros_of_new_keys_are_as_spark_has_them(operator: str, expected: s
     encoded: Any = made.column("key_bytes")
     (key,) = decode.decode(encoded, schema.key, "key")
     assert str(key.to_pylist()[0]) == expected
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "America/New_York"])
+def test_trap_times_of_new_keys_come_in_the_zone_of_the_session(zone: str) -> None:
+    """It is another way to write the same moment; tests whose zone is called UTC never see it."""
+    schema = StateSchema("default", (field("at timestamp"),), (field("n long"),))
+    transfer = Transfer(0, "default", schema, operator="stateStoreSave")
+    moment = 1_793_523_600_123_456
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([moment], pa.timestamp("us", zone)), pa.array([1], pa.int32()),
+         pa.array([None], pa.int64()), pa.array([b"v"])],
+        names=["_0", "key_hash", "ord", "value_bytes"],
+    )  # fmt: skip
+
+    made = migrate.encoded_keys(transfer, batch)
+
+    encoded: Any = made.column("key_bytes")
+    (key,) = decode.decode(encoded, schema.key, "key")
+    assert key.cast(pa.int64()).to_pylist() == [moment]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
 
 from savepoints.errors import (
     IncompatibleError,
@@ -79,17 +81,46 @@ def test_trap_files_of_tasks_that_failed_are_not_read(
 
 
 @pytest.mark.spark
-def test_trap_rows_that_somebody_has_deleted_in_place_would_be_read(
-    spark: SparkSession, on_local: Location
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_trap_what_others_commit_to_the_table_changes_no_savepoint(
+    vectors: str, spark: SparkSession, on_local: Location
 ) -> None:
-    """Not from the files: vectors beside them say which rows are left out."""
+    """Its files stay until somebody calls VACUUM; then one is missing."""
     target = on_local / "table"
     write_seven(spark, target)
     table = f"delta.`{target.uri.hadoop}`"
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = {vectors})")
+    spark.sql(f"DELETE FROM {table} WHERE id < 3")
 
-    with pytest.raises(IncompatibleError, match=r"another program has changed .*deletionVectors"):
-        new_table.read(spark, target)
+    assert sorted(row.id for row in new_table.read(spark, target).collect()) == list(range(7))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("passes_over", ["false", "true"])
+def test_trap_a_bit_that_was_flipped_is_found_where_it_is_read(
+    passes_over: str, spark: SparkSession, on_local: Location
+) -> None:
+    """Spark decodes such a page to other values, unless it is told to compare checksums."""
+    target = on_local / "table"
+    rows = spark.newSession().range(0, 20_000, 1, 1)
+    new_table.write(
+        rows.selectExpr("unhex(sha2(string(id), 256)) AS id", "0 AS part"), target, ["part"]
+    )
+    (name,) = (info.path for info in target.list() if info.path.endswith(".parquet"))
+    data = bytearray(target.get(name))
+    # Hadoop's own checksums are beside files on a disk only.
+    for beside in Path(str(target)).rglob(".*.crc"):
+        beside.unlink()
+    lenient = spark.newSession()
+    lenient.conf.set("spark.sql.files.ignoreCorruptFiles", passes_over)
+    for place in range(1000, len(data) // 2, len(data) // 10):
+        data[place] ^= 0x10
+        target.put(name, bytes(data))
+
+        with pytest.raises(Py4JError):
+            new_table.read(lenient, target).selectExpr("sum(hash(id))").collect()
+
+        data[place] ^= 0x10
 
 
 @pytest.mark.spark

@@ -308,6 +308,26 @@ def test_the_same_owner_goes_on_and_leftovers_are_removed(place: Location) -> No
     assert contents(target).keys() == {native.RESTORE_MARKER}
 
 
+@pytest.mark.s3
+def test_trap_the_same_restore_begun_twice_seals_no_directory_that_the_other_has_emptied(
+    place: Location,
+) -> None:
+    """A scheduler's second attempt cannot tell one that lives from one that was killed."""
+    checkpoint, root = unpack("rocksdb", place / "checkpoint"), place / "store"
+    stored, target = stored_files(root, checkpoint), place / "target"
+    first = native.claim(target, "sp-1 native restore")
+    assert first is not None
+    native.mount(root, stored, target, AS_IT_WAS)
+    first.require()
+
+    second = native.claim(target, "sp-1 native restore")
+
+    assert second is not None
+    second.require()
+    with pytest.raises(TargetExistsError, match="begun again"):
+        first.require()
+
+
 def test_a_finished_restore_is_left_as_it_is(place: Location) -> None:
     checkpoint, root = unpack("rocksdb", place / "checkpoint"), place / "store"
     stored, target = stored_files(root, checkpoint), place / "target"
