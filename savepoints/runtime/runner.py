@@ -231,11 +231,15 @@ class Runner:
         self._collect(query)
         return False
 
-    def run_planned(self) -> None:
+    def run_planned(self, check: Callable[[], None] = lambda: None) -> None:
         """Run the one batch that the offset log has beyond the commit log, and nothing after it.
 
         Only `once` keeps to a batch that was planned; `availableNow` goes on to the newest. A batch
         that was begun is finished: being asked to stop ends nothing here.
+
+        Args:
+            check: Called all the time; raises when another process may have the query by now, whose
+                outputs this batch must not be written to.
 
         Raises:
             CheckpointDamagedError: If Spark cannot load the state.
@@ -250,9 +254,14 @@ class Runner:
             result = self._with_tables(self._built(reading.inputs)) if reading else None
             query = self._start(result, once=True)
             running = RunningBatch(self._progress)
-            with suppress(StreamingQueryException):  # Looked at below.
-                while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
-                    running.look(query)
+            try:
+                with suppress(StreamingQueryException):  # Looked at below.
+                    while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
+                        running.look(query)
+                        check()
+            finally:
+                if query.isActive:
+                    query.stop()
         finally:
             if reading:
                 reading.release()

@@ -175,7 +175,7 @@ def _chunks(directory: Location) -> list[str]:
 
 def _parse(data: bytes, path: str) -> list[Batch]:
     try:
-        rows = [json.loads(line) for line in data.decode().splitlines()]
+        rows = [json.loads(line) for line in data.splitlines()]
         return [Batch(**{**row, "offsets": tuple(row["offsets"])}) for row in rows]
     except (ValueError, TypeError, KeyError) as error:
         raise VerificationError(

@@ -7,17 +7,19 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
 
-from savepoints.errors import IncompatibleError, UsageError
+from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.local import LocalWorld
-from savepoints.operations.merge.prepare import Prepared
+from savepoints.operations.merge import merge as merging
+from savepoints.operations.merge.prepare import MergeRequest, Prepared
 from savepoints.runtime.app import CombineFunction
 from savepoints.store.locks import journal
 from savepoints.store.tables.merge_ledger import Ledger
+from spark_jobs.orders.producer import produce
 from tests.e2e import late_apps
 from tests.e2e.late_apps import WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = NIGHTLY
 
-POLICY = "merge-function"
+POLICY: Final = "merge-function"
 
 
 def model(desk: LateDesk, events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -141,6 +143,23 @@ def test_functions_that_cannot_be_used_are_refused_while_the_query_runs(begun: L
     removal = begun.write([LATE[0]], "gone.parquet", op="remove")
     with pytest.raises(UsageError, match="no function can remove an event from"):
         begun.prepare(removal, policy=POLICY)
+
+
+def test_trap_an_event_that_arrives_during_the_merge_counts_once(local_shop: Shop) -> None:
+    shop, held = local_shop, late_orders(0, 4)
+    shop.sell(day(0), day(4), without=ids(held))
+    shop.run()
+    archive(shop)
+    found = merging.prepare(
+        shop.store, MergeRequest(QUERY, str(written(shop, held)), policy=POLICY)
+    )
+    produce(held[:1], bootstrap_servers=shop.bootstrap_servers, topic=shop.topic)
+    shop.run()
+
+    with pytest.raises(NotAlignedError, match=f"{held[0].order_id} of the batch also arrived in"):
+        merging.execute(found, shop.store)
+
+    assert differing(shop, day(4), without=ids(held[1:])) == 0
 
 
 def test_orders_are_combined_though_it_was_killed_and_taken_back(local_shop: Shop) -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import signal
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from savepoints.errors import NotAlignedError, UnfinishedOperationError, UsageError
+from savepoints.errors import (
+    NotAlignedError,
+    StalePlanError,
+    UnfinishedOperationError,
+    UsageError,
+)
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations import unfinished
@@ -129,7 +135,7 @@ def test_once_the_generation_has_begun_it_can_only_be_finished(
     assert f"operations resume {killed.id}" in refused.value.hint
 
     unfinished.resume(local_store, killed.id)
-    with pytest.raises(UsageError, match="was finished"):
+    with pytest.raises(UsageError, match="has already been finished"):
         unfinished.resume(local_store, killed.id)
 
 
@@ -143,3 +149,33 @@ def test_rows_of_others_since_the_rewind_are_not_undone_away(
         unfinished.undo(local_store, killed.id)
 
     assert journal.unfinished(local_store.root, "totals") is not None
+
+
+def test_trap_a_driver_that_goes_on_behind_a_rewind_loses_no_batch_by_its_undo(
+    local_store: Store, on_local: Location
+) -> None:
+    """Its batch came into the table that had been taken back; finished, later ones were dropped."""
+    killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
+    logs = {
+        f"{name}/{NEWEST + 1}": killed.live.get(f"{name}/{NEWEST}")
+        for name in ("offsets", "commits")
+    }
+    for path, data in logs.items():
+        killed.live.put(path, data)
+    write_deltalake(
+        killed.table,
+        pa.table({"batch": [NEWEST + 1]}),
+        mode="append",
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(killed.query_id, NEWEST + 1)]
+        ),
+    )
+
+    for way in (unfinished.resume, unfinished.undo):
+        with pytest.raises(StalePlanError, match=f"run to batch {NEWEST + 1} since") as refused:
+            way(local_store, killed.id)
+        assert f"delete the files of batch {NEWEST + 1} and later" in refused.value.hint
+    killed.live.delete(logs)
+    unfinished.undo(local_store, killed.id)
+
+    killed.require_as_before()

@@ -171,7 +171,8 @@ def _refuse_moved(live: LiveQuery, otherwise: KnownOtherwise) -> None:
             "entity than the batch has it",
             hint="to move it, remove it from the old entity (op remove) in a batch of its own and "
             "then insert it for the new one; if ids are unique only within an entity, add the "
-            "entity's column to event_id of the application's Input(…)",
+            "entity's column to event_id of the application's Input(…), and archive the topic "
+            "again at another URI",
             query=live.name,
             events=[otherwise.moved],
         )

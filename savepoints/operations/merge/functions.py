@@ -8,10 +8,12 @@ What that gives is combined with what the query has, state and rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.checkpoint.state import layout
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
@@ -105,6 +107,7 @@ class LateReplay(ShadowReplay):
     def run(self) -> None:
         """Let the application read the late events, and then bring the watermark of the cut."""
         last = self._logged(self.cut, self.files.cut.batch_id)
+        self._refuse_arrived(last.offsets)
         self.progress("running the application on the late events alone")
         self.replay.write(
             {
@@ -153,8 +156,15 @@ class LateReplay(ShadowReplay):
         if newest <= self.batch:
             return
         before, now = (self._logged(checkpoint, one) for one in (self.batch, newest))
+        self._refuse_arrived(now.offsets)
         self.replay.run(ReplayBatch(before.watermark_ms, now.watermark_ms, now.timestamp_ms))
         self.batch = newest
+
+    def _refuse_arrived(self, offsets: Iterable[str | None]) -> None:
+        """Refuse late events that the query has read by itself since they were looked for."""
+        until, affected = lowest_offsets(offsets), self.assignment.affected
+        if until != affected.live.until:
+            affected.refuse_arrived(until)
 
     def fields(self) -> dict[int, str]:
         """Return nothing: rows are combined by their whole keys, whatever the entity is."""

@@ -131,7 +131,7 @@ def _impassable(commit: log.Commit) -> str:
 
 def _files(uri: str, version: int) -> Iterator[str]:
     """Return the data and change files that a commit added, below the table's directory."""
-    for line in log.log_of(uri).get(f"{version:020}.json").decode().splitlines():
+    for line in log.log_of(uri).get(f"{version:020}.json").splitlines():
         action = json.loads(line)
         for kind in ("add", "cdc"):
             if kind in action:

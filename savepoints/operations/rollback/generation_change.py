@@ -205,8 +205,7 @@ def carry_out(
     spark = rewind.session_for(plan.outputs, store.settings)
     # 1. The journal: from here on every other verb refuses the query until this one is over.
     log = journalled.begin_or_resume(plan, store, lambda: refuse_changed(plan, store))
-    if plan.resumed:
-        refuse_gone_on(plan, log)
+    refuse_gone_on(plan, log)
     # 2. The present, while nothing has been touched: it is what the whole verb is undone from.
     save_present(plan, store, log, progress)
     # 3. The savepoint to begin from, if it is yet to be taken: of the old checkpoint, too.
@@ -345,6 +344,9 @@ def undo(
     spark = rewind.session_for(plan.outputs, store.settings)
 
     def give_back(check: Callable[[], None]) -> None:
+        newest = safety_savepoint.newest_batch(plan.from_checkpoint)
+        if newest != plan.from_batch and _is_rewound(plan):
+            raise _written_behind(plan, newest)
         also()
         for one in plan.outputs:
             check()
@@ -418,16 +420,38 @@ def refuse_changed(plan: TransitionPlan, store: Store) -> None:
         rewind.refuse_changed(one)
 
 
+def _is_rewound(plan: TransitionPlan) -> bool:
+    return any(rewind.is_done(one, plan.operation_id) for one in plan.outputs)
+
+
+def _written_behind(plan: TransitionPlan, newest: int | None) -> StalePlanError:
+    """Return the refusal of batches that came to outputs which had been taken back already.
+
+    Their rows would be lost by an undo, and doubled, or keep others out, if the operation went on.
+    """
+    after = 0 if plan.from_batch is None else plan.from_batch + 1
+    return StalePlanError(
+        f"{plan.query} has run to batch {newest} since this {plan.verb} operation took its outputs "
+        f"back at batch {plan.from_batch}",
+        hint=f"stop the query; delete the files of batch {after} and later from "
+        f"{plan.from_checkpoint}/offsets and /commits, so that these batches run again; then undo "
+        f"this operation: savepoints operations undo {plan.operation_id}",
+        query=plan.query,
+        operation=plan.operation_id,
+    )
+
+
 def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     """Refuse to finish what was begun before batches that its safety savepoint does not have.
 
     A driver that nobody knows of may go on while an operation is unfinished. As long as no output
     was taken back, nothing is lost by planning anew.
     """
-    is_rewound = any(name.startswith("output") for name in log.operation.done)
     newest = safety_savepoint.newest_batch(plan.from_checkpoint)
-    if newest == plan.from_batch or is_rewound or log.is_done(journal.GENERATION_BEGUN):
+    if newest == plan.from_batch or log.is_done(journal.GENERATION_BEGUN):
         return
+    if any(name.startswith("output") for name in log.operation.done) or _is_rewound(plan):
+        raise _written_behind(plan, newest)
     raise StalePlanError(
         f"{plan.query} has run to batch {newest} since this {plan.verb} operation began at batch "
         f"{plan.from_batch}, so the safety savepoint is out of date",

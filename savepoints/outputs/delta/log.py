@@ -77,7 +77,8 @@ def parse_commit(version: int, data: bytes) -> Commit:
     """Read one commit file of a Delta log."""
     info: dict[str, Any] = {}
     transactions, changes = {}, False
-    for line in data.decode().splitlines():
+    # Of bytes: a text would be split at more than line feeds, of which values may be full.
+    for line in data.splitlines():
         action: dict[str, Any] = json.loads(line)
         if "commitInfo" in action:
             info = action["commitInfo"]

@@ -168,7 +168,7 @@ def _times(uri: str, version: int) -> tuple[datetime, datetime]:
 
 def _committed_at(log: Location, path: str) -> datetime:
     """Return the time of a commit as Delta's own retention counts it."""
-    for line in log.get(path).decode().splitlines():
+    for line in log.get(path).splitlines():
         info: dict[str, Any] = json.loads(line).get("commitInfo") or {}
         if (in_commit := info.get("inCommitTimestamp")) is not None:
             return moment_of(in_commit)

@@ -172,7 +172,7 @@ def identity(action: Action) -> tuple[str, str]:
 
 
 def _lines(data: bytes) -> Iterator[Action]:
-    return (json.loads(line) for line in data.decode().splitlines() if line.strip())
+    return (json.loads(line) for line in data.splitlines() if line.strip())
 
 
 def _of_checkpoint(log: Location, names: Iterable[str]) -> Iterator[Action]:

@@ -209,7 +209,7 @@ def _taken(uri: str, what: str) -> TargetExistsError:
 
 def _is_of(commit: bytes, app_id: str) -> bool:
     """Return True if a commit was written under a transaction id, as text of the log."""
-    actions = (json.loads(line) for line in commit.decode().splitlines())
+    actions = (json.loads(line) for line in commit.splitlines())
     return any(one.get("txn", {}).get("appId") == app_id for one in actions)
 
 

@@ -38,8 +38,8 @@ def take_back(
     properties = _properties(transactions, version)
     try:
         if predicate is not None:
-            changed = shared_table.replace(table, uri, predicate, version, properties)
-        elif changed := table.version() != version:
+            shared_table.replace(table, uri, predicate, version, properties)
+        elif table.version() != version:
             # Columns and properties of the version come back with it; the protocol never goes down.
             table.restore(
                 version,
@@ -47,11 +47,9 @@ def take_back(
                 ignore_missing_files=missing_files.is_clone(uri, version),
                 commit_properties=properties,
             )
-        if not changed:
-            _only_ids(table, properties)
+        _require_ids(table, transactions, properties)
     except (DeltaError, OSError) as error:
         raise _failed(uri, error) from None
-    table.update_incremental()
     return int(table.version())
 
 
@@ -61,23 +59,28 @@ def remove_all(
     """Remove all rows, or those that match, with transaction ids; return the new version."""
     from deltalake.exceptions import DeltaError
 
-    properties, before = _properties(transactions, None), table.version()
+    properties = _properties(transactions, None)
     try:
         table.delete(predicate, commit_properties=properties)
-        table.update_incremental()
-        if table.version() == before:
-            _only_ids(table, properties)
+        _require_ids(table, transactions, properties)
     except (DeltaError, OSError) as error:
         raise _failed(uri, error) from None
-    table.update_incremental()
     return int(table.version())
 
 
-def _only_ids(table: DeltaTable, properties: CommitProperties) -> None:
-    """Commit transaction ids where no row changes: RESTORE would refuse, DELETE do nothing."""
-    table.create_write_transaction(
-        actions=[], mode="append", schema=table.schema(), commit_properties=properties
-    )
+def _require_ids(
+    table: DeltaTable, transactions: Mapping[str, int], properties: CommitProperties
+) -> None:
+    """Commit transaction ids where no row changes: RESTORE would refuse, DELETE do nothing.
+
+    That is seen by the ids: the version may be newer because of another writer.
+    """
+    table.update_incremental()
+    if any(table.transaction_version(app) != at for app, at in transactions.items()):
+        table.create_write_transaction(
+            actions=[], mode="append", schema=table.schema(), commit_properties=properties
+        )
+        table.update_incremental()
 
 
 def _properties(transactions: Mapping[str, int], back_to: int | None) -> CommitProperties:

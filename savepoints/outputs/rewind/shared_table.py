@@ -69,17 +69,16 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
 
 def replace(
     table: DeltaTable, uri: str, predicate: str, version: int, properties: CommitProperties
-) -> bool:
+) -> None:
     """Put the matching rows of an older version in place of those there, in one commit."""
     from deltalake import write_deltalake
 
     if same_rows(uri, version, table.version(), f"({predicate})"):
-        return False
+        return
     rows = batch_version.open_table(uri, version).scan(predicate=predicate)
     write_deltalake(
         table, rows, mode="overwrite", predicate=predicate, commit_properties=properties
     )
-    return True
 
 
 def _stretches(

@@ -252,7 +252,7 @@ class _BoundedRun:
     def _run(self) -> None:
         """Run the batch that is planned."""
         before, batch = self._reached(), self.position.next_batch
-        self.runner.run_planned()
+        self.runner.run_planned(self.check)
         self.position = checkpoint_position.read(self.runner.checkpoint)
         committed = self.position.committed
         if committed != batch:

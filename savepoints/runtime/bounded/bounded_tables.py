@@ -118,7 +118,7 @@ class TableEnd:
             if wanted is not None:
                 texts = [one.text for one in wanted]
                 planned_offsets.write(runner.checkpoint, now, first, texts, {})
-            _run(runner, now.next_batch)
+            _run(runner, now.next_batch, check)
             progress(f"batch {now.next_batch}: {self._text(runner)}")
 
     def _next(
@@ -217,8 +217,8 @@ def _first(runner: Runner, now: CheckpointPosition, scratch: Location) -> bytes:
     return scratch.get("offsets/0")
 
 
-def _run(runner: Runner, batch: int) -> None:
-    runner.run_planned()
+def _run(runner: Runner, batch: int, check: Callable[[], None]) -> None:
+    runner.run_planned(check)
     committed = checkpoint_position.read(runner.checkpoint).committed
     if committed != batch:
         raise NotAlignedError(

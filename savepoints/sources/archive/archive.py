@@ -91,7 +91,7 @@ def append(
     _refuse_doubles(written.arrived, max(written.doubled, beyond))
     came = progress.of_batch(written.arrived, begin, end, topic_ids or {})
     note = {"arrivals": progress.to_json(came)}
-    archive_table.append_files(location, written.files, _ARRIVED, after, note)
+    archive_table.append_files(location, written.files, _ARRIVED, after, note, after=before)
     faults.reach("archive.events_committed")
     progress.add(uri, came, app=_ARRIVED, version=after)
 

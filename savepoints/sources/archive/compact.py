@@ -15,11 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import QueryRunningError
+from savepoints.errors import NotAlignedError, QueryRunningError
 from savepoints.io import Location
 from savepoints.sources.archive import files as archive_files
 from savepoints.sources.archive import progress
 from savepoints.sources.archive import table as archive_table
+from savepoints.sources.archive.files import WrittenFiles
 from savepoints.sources.archive.table import File
 
 if TYPE_CHECKING:
@@ -46,6 +47,18 @@ class Compacted:
     vacuumed: int
 
 
+def _require_same(location: Location, chosen: Sequence[File], written: WrittenFiles) -> None:
+    """Check that as many events were written as are to go: the archive is the only copy of some."""
+    before, after = (sum(one.rows for one in files) for files in (chosen, written.files))
+    if before != after or written.doubled:
+        raise NotAlignedError(
+            f"compacting {location} read {before:,} events and wrote {after:,}; nothing was "
+            "changed",
+            hint="check the archive: python -m savepoints.jobs.archive QUERY INPUT --check",
+            uri=str(location),
+        )
+
+
 def compact(spark: SparkSession, uri: str) -> Compacted:
     """Compact an archive, and remove files that no version has needed for a week."""
     location = Location.of(uri)
@@ -57,6 +70,7 @@ def compact(spark: SparkSession, uri: str) -> Compacted:
         rows = archive_files.read(spark, location, chosen)
         parts = archive_files.ordered(rows, sum(one.rows for one in chosen))
         written = archive_files.write(parts, location, directory)
+        _require_same(location, chosen, written)
         archive_table.exchange(location, table, chosen, written.files)
     with suppress(
         QueryRunningError

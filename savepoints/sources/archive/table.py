@@ -126,14 +126,35 @@ def append_rows(
 
 
 def append_files(
-    location: Location, files: Sequence[File], app: str, version: int, note: Mapping[str, Any]
+    location: Location,
+    files: Sequence[File],
+    app: str,
+    version: int,
+    note: Mapping[str, Any],
+    *,
+    after: int | None = None,
 ) -> None:
-    """Add files to the table in one commit, stored with a note; see `note_of`."""
+    """Add files to the table in one commit, stored with a note; see `note_of`.
+
+    Args:
+        after: The version that the table has under this id until then, if it has any.
+
+    Raises:
+        QueryRunningError: If it has another one by now: the files may have the same events.
+    """
     from deltalake.transaction import AddAction
 
     now = epoch_ms(utc_now())
 
     def write(table: DeltaTable, properties: CommitProperties) -> None:
+        if (known := table.transaction_version(app)) not in {None, after}:
+            raise QueryRunningError(
+                f"another process has written to the archive {location} up to transaction version "
+                f"{known} since this batch began at {after}",
+                hint="run only one job per archive; this batch was not added, and the next run "
+                "continues where the archive ends",
+                uri=str(location),
+            )
         table.create_write_transaction(
             [
                 AddAction(one.path, one.size, {}, now, data_change=True, stats=one.stats)

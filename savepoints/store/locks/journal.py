@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from savepoints import faults
-from savepoints.errors import UnfinishedOperationError
+from savepoints.errors import LockedError, UnfinishedOperationError
 from savepoints.io import Location
 from savepoints.model import from_json, to_json
 from savepoints.moments import rfc3339, utc_now
@@ -111,7 +111,7 @@ class Journal:
     def begin(cls, root: Location, operation: Operation) -> Journal:
         """Record a new operation before its first step."""
         journal = cls(root, operation)
-        journal._write()
+        journal._write(None)
         faults.reach(f"{operation.verb}.begun")
         return journal
 
@@ -122,9 +122,10 @@ class Journal:
     def record(self, step: str, **facts: object) -> None:
         """Record that a step's effect is there."""
         faults.reach(f"{self.operation.verb}.{step}")
-        done = {**self.operation.done, step: {"at": rfc3339(utc_now()), **to_json(facts)}}
-        self.operation = dataclasses.replace(self.operation, done=done)
-        self._write()
+        before = self.operation
+        done = {**before.done, step: {"at": rfc3339(utc_now()), **to_json(facts)}}
+        self.operation = dataclasses.replace(before, done=done)
+        self._write(before)
 
     def finish(self, *, undone: bool = False) -> None:
         """Move the operation to the finished ones."""
@@ -139,8 +140,22 @@ class Journal:
         """Return the part of the journal that is about one query of several."""
         return JournalPart(self, name)
 
-    def _write(self) -> None:
-        document(self._root, _path(self.operation.id)).put(self.operation)
+    def _write(self, before: Operation | None) -> None:
+        """Write the operation in place of what this process knows of it.
+
+        Raises:
+            LockedError: If another process has gone on with it, or ended it: one whose machine
+                slept past its lease must not begin it again by what it writes last.
+        """
+        recorded = document(self._root, _path(self.operation.id))
+        there, etag = recorded.read_version()
+        known, found = (None if one is None else set(one.done) for one in (before, there))
+        if found != known or not recorded.replace(self.operation, etag):
+            raise LockedError(
+                f"another process has worked on the operation {self.operation.id} meanwhile",
+                hint=f"see what has become of it: savepoints operations show {self.operation.id}",
+                operation=self.operation.id,
+            )
 
 
 class JournalPart(Journal):

@@ -62,12 +62,11 @@ class Holder:
 
     def is_dead_here(self) -> bool:
         """Say whether the holder was a process of this machine that is gone."""
-        here = _this_process()
-        return (
-            bool(self.started)
-            and self.machine == here.machine
-            and _process_start(self.pid) != self.started
-        )
+        if not self.started or self.machine != _this_process().machine:
+            return False
+        started = _process_start(self.pid)
+        # Where /proc hides the processes of other users, it is only known whether there is one.
+        return not _exists(self.pid) if started is None else started != self.started
 
 
 @dataclass(frozen=True)
@@ -401,15 +400,30 @@ def _this_process() -> Holder:
         machine += f"/{boot}/{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         pass  # Not Linux: the host's name, and no start time, so nothing is taken early.
-    return Holder(machine, os.getpid(), _process_start(os.getpid()))
+    return Holder(machine, os.getpid(), _process_start(os.getpid()) or "")
 
 
-def _process_start(pid: int) -> str:
-    """Return the start time of a process in ticks since boot, empty when it does not exist."""
+def _process_start(pid: int) -> str | None:
+    """Return the start time of a process in ticks since boot, empty of one that was killed.
+
+    Returns:
+        None when that cannot be known.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return ""
+        return None
     fields = stat.rpartition(")")[2].split()
     # A killed process whose parent has not noticed yet is dead, too.
     return "" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    """Return True if there is such a process, of whatever user."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -110,7 +110,7 @@ def _write(table: Location, version: int) -> str:
     """Write the checksums of a version and return the entity tag of its commit."""
     commit = f"_delta_log/{version:020}.json"
     data, etag = table.get_version(commit)
-    actions = [json.loads(line) for line in data.decode().splitlines()]
+    actions = [json.loads(line) for line in data.splitlines()]
     paths = [unquote(one["add"]["path"]) for one in actions if "add" in one]
     checkpoint = f"_delta_log/{version:020}.checkpoint.parquet"
     paths += [checkpoint] if table.exists(checkpoint) else []

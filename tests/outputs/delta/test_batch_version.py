@@ -601,3 +601,23 @@ def test_trap_a_query_that_run_took_over_has_batches_under_two_ids(output: Outpu
 )
 def test_a_later_generation_is_one_of_the_same_output(app: str, than: str, later: bool) -> None:
     assert is_later_generation(app, than) == later
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_trap_a_value_may_have_what_python_takes_for_the_end_of_a_line(
+    separator: str, on_local: Location
+) -> None:
+    """The log has the least and the greatest value of each file, and these as they are."""
+    uri = str(on_local / "texts")
+    for batch in range(2):
+        write_deltalake(
+            uri,
+            pa.table({"text": [f"a{separator}b{batch}"]}),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(APP, batch)]),
+        )
+
+    found = batch_version.version_of_batch("texts", uri, [APP], 0)
+
+    assert found.version == 0
+    assert batch_version.foreign_commits(uri, 0, "orders/", ()) == []

@@ -539,3 +539,16 @@ def test_trap_what_stays_drops_or_doubles_the_batches_that_are_run_again(
     (doubled,) = plan_text.kept(first, NEXT)
     assert "since version 1: rows may be duplicated" in doubled
     assert plan_text.kept(last, OWN) == plan_text.kept(last, NEXT) == ()
+
+
+def test_trap_another_writer_commits_while_nothing_is_removed(on_local: Location) -> None:
+    """The version is newer then, and the ids that keep batches from being dropped are not there."""
+    uri = written(on_local)
+    stale = table(uri)
+    write_deltalake(uri, stale.to_pyarrow_table().slice(0, 1), mode="append")
+
+    version = rewind_commit.remove_all(stale, uri, {NEXT: -1, "op-1": 1}, "n > 1000")
+
+    assert version == table(uri).version()
+    assert table(uri).transaction_version(NEXT) == -1
+    assert table(uri).transaction_version("op-1") == 1

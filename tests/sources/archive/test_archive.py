@@ -17,17 +17,19 @@ from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
-from savepoints.errors import IncompatibleError, NotAlignedError, SourceDataGoneError, UsageError
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    QueryRunningError,
+    SourceDataGoneError,
+    UsageError,
+)
+from savepoints.io import Location
 from savepoints.jobs import archive as archive_job
 from savepoints.local import LocalWorld
-from savepoints.sources.archive import (
-    archive,
-    check,
-    progress,
-)
-from savepoints.sources.archive import (
-    table as archive_table,
-)
+from savepoints.sources.archive import archive, check, compact, progress
+from savepoints.sources.archive import files as archive_files
+from savepoints.sources.archive import table as archive_table
 from savepoints.sources.combined import archive_then_kafka, archiving_query, availability
 from savepoints.sources.combined.archiving_query import Archiving
 from savepoints.sources.events.events import Decoding, events
@@ -283,6 +285,47 @@ def test_what_would_break_the_archive_is_refused(spark: SparkSession, tmp_path: 
         events(records, Decoding(json_input.decode, "customer", "at", ()))
     assert progress.load(uri).end == {"t": {0: 10}}
     assert len(rows_of(uri)) == 10
+
+
+def test_trap_what_two_jobs_read_at_the_same_time_is_not_archived_twice(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The second has seen an archive that ends where its batch begins, and commits later."""
+    uri = str(tmp_path / "archive")
+    archive.make(spark, uri)
+    archive.append(
+        uri, events(raw(spark, 0, 10), DECODING), begin={"t": {0: 0}}, end={"t": {0: 10}}
+    )
+    location = Location.of(uri)
+    (file,) = archive_table.files(archive_table.require(location))
+
+    with pytest.raises(
+        QueryRunningError, match=r"up to transaction version 10 since .* began at 5"
+    ):
+        archive_table.append_files(location, [file], archive._ARRIVED, 20, {}, after=5)
+
+    assert len(rows_of(uri)) == 10
+
+
+def test_trap_a_compaction_that_lost_events_is_not_committed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files before are removed after a week, and Kafka does not have their events any more."""
+    uri = str(tmp_path / "archive")
+    archive.make(spark, uri)
+    for first in (0, 10):
+        archive.append(
+            uri,
+            events(raw(spark, first, first + 10), DECODING),
+            begin={"t": {0: first}},
+            end={"t": {0: first + 10}},
+        )
+    monkeypatch.setattr(archive_files, "ordered", lambda rows, _count: rows.limit(7))
+
+    with pytest.raises(NotAlignedError, match="read 20 events and wrote 7; nothing was changed"):
+        compact.compact(spark, uri)
+
+    assert len(rows_of(uri)) == 20
 
 
 def test_several_columns_can_identify_an_event(spark: SparkSession) -> None:

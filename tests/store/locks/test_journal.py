@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from savepoints.errors import UnfinishedOperationError
+from savepoints.errors import LockedError, UnfinishedOperationError
 from savepoints.io import Location
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
@@ -73,6 +73,28 @@ def test_a_finished_operation_is_moved_and_refuses_nothing(place: Location) -> N
     assert kept["finished_at"].endswith("Z")
     assert kept["schema_version"] == 1
     assert kept["plan"] == operation().plan
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("ended", [True, False])
+def test_trap_a_process_that_slept_past_its_lease_does_not_begin_an_operation_again(
+    ended: bool, place: Location
+) -> None:
+    """What it recorded would hide that another has taken the operation back, or is doing so."""
+    sleeping = Journal.begin(place, operation())
+    found = journal.unfinished(place, "orders")
+    assert found is not None
+    other = Journal(place, found)
+    other.record(journal.UNDOING)
+    if ended:
+        other.finish(undone=True)
+
+    with pytest.raises(LockedError, match="another process has worked on the operation op-1"):
+        sleeping.record("checkpoint_written")
+
+    now = journal.unfinished(place, "orders")
+    assert (now is None) == ended
+    assert now is None or set(now.done) == {journal.UNDOING}
 
 
 def test_the_operation_of_one_query_is_found_among_several(on_local: Location) -> None:

@@ -53,6 +53,21 @@ def put(root: Location, *, verb: str = "rollback", by: Holder = ELSEWHERE, ttl: 
     root.put(PATH, record.to_bytes())
 
 
+def test_trap_a_process_that_proc_hides_is_not_taken_for_dead(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `hidepid`, users see their own processes only; there is still one of that number."""
+    here = lease._this_process()
+    put(place, by=dataclasses.replace(here, pid=os.getppid(), started="123"))
+    monkeypatch.setattr(lease, "_process_start", lambda pid: None if pid != here.pid else "1")
+
+    with pytest.raises(LockedError), lease.hold(place, "orders", "rollback"):
+        pass
+    put(place, by=dataclasses.replace(here, pid=2**22 - 1, started="123"))
+    with lease.hold(place, "orders", "rollback") as held:
+        held.check()
+
+
 @pytest.mark.parametrize(("verb", "code"), [("rollback", "11"), ("run", "12")])
 def test_of_eight_processes_one_wins_and_the_others_name_it(
     verb: str, code: str, place: Location
