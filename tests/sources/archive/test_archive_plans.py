@@ -213,7 +213,7 @@ def test_trap_deltalake_lets_two_commits_remove_the_same_file(table: Location) -
 def test_a_batch_that_arrives_during_a_compaction_stays(table: Location) -> None:
     slow = archive_table.require(table)
     old = archive_table.files(slow)
-    archive_table.append_files(table, [written(table, "batches/3")], "app", 2, {"n": 2})
+    archive_table.append_files(table, [written(table, "batches/3")], "app", 2, {"n": 2}, after=1)
 
     archive_table.exchange(table, slow, old, [written(table, "runs/1")])
 
@@ -229,7 +229,7 @@ def test_of_two_that_write_one_batch_at_once_one_is_refused(table: Location) -> 
         file = written(table, f"batches/racer-{number}")
         ready.wait()
         try:
-            archive_table.append_files(table, [file], "app", 2, {"n": number})
+            archive_table.append_files(table, [file], "app", 2, {"n": number}, after=1)
             results.append("done")
         except QueryRunningError:
             results.append("refused")
