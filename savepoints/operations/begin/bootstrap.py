@@ -233,11 +233,6 @@ def _run(
     begun, target = time.monotonic(), Location.of(plan.checkpoint)
     native.claim(target, plan.operation_id)
     recorder = Recorder(store.root, plan.query, plan.generation, target)
-
-    def look() -> None:
-        check()
-        recorder.committed(position.read(target).committed)
-
     settings = bindings.complete(store)
     with store.scratch() as scratch, recorder:
         run_to_point.to(
@@ -248,7 +243,8 @@ def _run(
             generation=plan.generation,
             checkpoint=target,
             store=store,
-            check=look,
+            check=check,
+            committed=recorder.committed,
             progress=progress,
         )
     read_query_id(target)

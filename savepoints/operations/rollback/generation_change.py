@@ -205,7 +205,8 @@ def carry_out(
     spark = rewind.session_for(plan.outputs, store.settings)
     # 1. The journal: from here on every other verb refuses the query until this one is over.
     log = journalled.begin_or_resume(plan, store, lambda: refuse_changed(plan, store))
-    refuse_gone_on(plan, log)
+    if plan.resumed or log.operation.done:
+        refuse_gone_on(plan, log)
     # 2. The present, while nothing has been touched: it is what the whole verb is undone from.
     save_present(plan, store, log, progress)
     # 3. The savepoint to begin from, if it is yet to be taken: of the old checkpoint, too.

@@ -66,9 +66,15 @@ def to(
     store: Store,
     begun_from: Savepoint | None = None,
     check: Callable[[], None] = lambda: None,
+    committed: Callable[[int | None], None] = lambda _batch: None,
     progress: Progress = silent,
 ) -> Ran:
-    """Run a checkpoint on to exactly these positions; run again after a crash, it goes on."""
+    """Run a checkpoint on to exactly these positions; run again after a crash, it goes on.
+
+    Args:
+        check: Called all the time; raises when the run must not continue.
+        committed: Told, as often, the newest batch that this run has committed.
+    """
     runner = bind(
         query,
         app,
@@ -88,8 +94,13 @@ def to(
         wanted = kafka_offsets(ends) or {}
         archives = archives_of(settings, query)
         end = KafkaEnd(wanted, availability.ranges(list(wanted), settings.kafka, archives))
+
+    def look() -> None:
+        check()
+        committed(runner.last_batch)
+
     with store.scratch() as scratch:
-        return end.run(runner, scratch=scratch, limits=Limits(), check=check, progress=progress)
+        return end.run(runner, scratch=scratch, limits=Limits(), check=look, progress=progress)
 
 
 def bind(

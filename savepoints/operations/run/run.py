@@ -52,7 +52,7 @@ def run(
             settings.
         until: Where to end: `latest`, an RFC 3339 time, the path of a JSON file of offsets,
             `version:N` of the table that the query reads, or the name of a savepoint. See
-            `runtime.bounded`, `end_offsets` and, for tables, `table_ends`.
+            `runtime.bounded.end_offsets` and, for tables, `runtime.bounded.table_ends`.
         max_duration: Start no new batch after this time. A running batch is not interrupted;
             `max_offsets_per_trigger` bounds its length.
         max_records: End after exactly this many more records, counted by their offsets, or at

@@ -114,7 +114,8 @@ class KafkaEnd:
             through: Where each source is after each of the first batches, as Spark's JSON: those of
                 another query that came to the ends from here. The query has run a batch already,
                 and has begun none but the first of these.
-            check: Called before each batch; raises when the run must not continue.
+            check: Called before each batch and all the time while it runs; raises when the run must
+                not continue.
         """
         started = time.monotonic()
         run = _BoundedRun(runner, self, scratch, check, progress)

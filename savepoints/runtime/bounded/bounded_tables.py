@@ -77,7 +77,8 @@ class TableEnd:
 
         Args:
             scratch: An empty directory, used when the query has run nothing yet.
-            check: Called before each batch; raises when the run must not continue.
+            check: Called before each batch and all the time while it runs; raises when the run must
+                not continue.
 
         Raises:
             NotAlignedError: If a batch was begun that goes beyond the ends and is in an output

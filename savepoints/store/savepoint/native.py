@@ -245,8 +245,7 @@ def claim(target: Location, owner: str) -> Claim | None:
     if "metadata" in files:
         return None
     target.delete(files - {RESTORE_MARKER})
-    if target.exists("metadata"):
-        target.delete(["metadata"])
+    target.delete(["metadata"])
     return mine
 
 
