@@ -63,6 +63,11 @@ class KafkaSettings(_Section):
     bootstrap_servers: str = ""
     options: ClientOptionsField = secrets.ClientOptions()
 
+    @property
+    def reads_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out; Kafka's default is no."""
+        return self.options.get("isolation.level") == "read_committed"
+
 
 class SparkSettings(_Section):
     """How commands start a Spark session.

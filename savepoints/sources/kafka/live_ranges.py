@@ -35,8 +35,8 @@ def require_topics(topics: Sequence[str], found: Collection[str], settings: Kafk
 def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOffsets:
     """Return for each partition the offset of the first record that arrived at or after a time.
 
-    By record timestamp, as Kafka's `offsetsForTimes`. Where there is no such record, the end is
-    returned, so read the ends first.
+    By record timestamp, as Kafka's `offsetsForTimes`, which sees records of open transactions.
+    Where there is no such record before the end, the end is returned, so read the ends first.
     """
     from confluent_kafka import KafkaException, TopicPartition
 
@@ -59,5 +59,5 @@ def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOff
                 hint="run the command again",
             )
         end = ends[one.topic][one.partition].end
-        found[one.topic][one.partition] = one.offset if one.offset >= 0 else end
+        found[one.topic][one.partition] = min(one.offset, end) if one.offset >= 0 else end
     return found

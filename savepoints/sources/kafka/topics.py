@@ -111,7 +111,11 @@ def describe(
 def ranges(
     names: Collection[str], settings: KafkaSettings, timeout: float | None = None
 ) -> dict[str, dict[int, Range]]:
-    """Return Kafka's range of every partition; topics that do not exist are left out."""
+    """Return Kafka's range of every partition; topics that do not exist are left out.
+
+    With `isolation.level` read_committed a range ends at the last stable offset (KIP-98): Spark
+    waits for records beyond it until their transactions end.
+    """
     if not names:
         return {}
     opened = client.admin(settings)
@@ -141,13 +145,18 @@ def _ranges(
 
     places = [(name, one.id) for name, topic in described.items() for one in topic.partitions]
 
+    # The end is Spark's: without open transactions only if its source was told to leave them out.
+    level = (
+        IsolationLevel.READ_COMMITTED
+        if settings.reads_committed
+        else IsolationLevel.READ_UNCOMMITTED
+    )
+
     def offsets(spec: Spec) -> dict[tuple[str, int], int]:
         asked = {TopicPartition(name, part): spec for name, part in places}
         if not asked:
             return {}
         seconds = timeout or client.TIMEOUT_SECONDS
-        # Spark's source reads uncommitted records, too, by default.
-        level = IsolationLevel.READ_UNCOMMITTED
         found = client.settled_answers(
             lambda: opened.list_offsets(asked, isolation_level=level, request_timeout=seconds),
             settings,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 from confluent_kafka import Producer
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
+from savepoints.config.secrets import ClientOptions
 from savepoints.errors import SourceDataGoneError
 from savepoints.local import LocalWorld
 from savepoints.sources.combined import availability
@@ -128,26 +130,47 @@ def test_where_a_topic_was_at_a_time(broker: Broker) -> None:
     assert at(timedelta()) == {0: 3, 1: 0}
 
 
-def test_records_of_an_open_transaction_are_there_as_they_are_for_spark(broker: Broker) -> None:
-    topic = broker.make(partitions=1)
+@contextmanager
+def open_transaction(broker: Broker, topic: str, records: int) -> Iterator[None]:
+    """Keep a transaction open that has written records."""
     producer = Producer(
         {"bootstrap.servers": broker.settings.bootstrap_servers, "transactional.id": topic}
     )
     producer.init_transactions()
     producer.begin_transaction()
-    for _ in range(3):
+    for _ in range(records):
         producer.produce(topic, b"v", partition=0)
     producer.flush(30)
-
     try:
+        yield
+    finally:
+        producer.abort_transaction()
+
+
+def test_records_of_an_open_transaction_are_there_as_they_are_for_spark(broker: Broker) -> None:
+    topic = broker.make(partitions=1)
+    with open_transaction(broker, topic, 3):
         available(broker, {topic: {0: 3}})
         assert availability.at_time([topic], broker.now - HOUR, broker.settings) == {topic: {0: 0}}
         assert availability.at_time([topic], broker.now + HOUR, broker.settings) == {topic: {0: 3}}
         assert [
             one.offset for one in probe_records.first({(topic, 0): 1}, broker.settings)[topic, 0]
         ] == [1]
-    finally:
-        producer.abort_transaction()
+
+
+def test_a_topic_read_committed_ends_before_the_open_transaction(broker: Broker) -> None:
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, timedelta(hours=2), timedelta(hours=1))
+    options = ClientOptions({"isolation.level": "read_committed"})
+    committed = broker.settings.model_copy(update={"options": options})
+
+    with open_transaction(broker, topic, 3):
+        # Asked for more, Spark waits until the transaction ends, for two minutes at most.
+        assert availability.ranges([topic], committed)[topic][0].end == 2
+        assert availability.at_time([topic], broker.now, committed) == {topic: {0: 2}}
+        assert topics.ends([topic], committed)[topic].ends == (2,)
+    # The aborted records and the mark of the abort are passed over, as the source passes them over.
+    assert availability.ranges([topic], committed)[topic][0].end == 6
 
 
 def test_single_records_are_read_at_their_offsets(broker: Broker) -> None:
