@@ -86,8 +86,8 @@ class LateDesk:
         settings = self.desk.settings.model_copy(update={"store": f"s3://{bucket}/store"})
         return dataclasses.replace(self, desk=dataclasses.replace(self.desk, settings=settings))
 
-    def arrive(self, events: Sequence[Event]) -> None:
-        """Let events arrive, and the query read them."""
+    def produce(self, events: Sequence[Event]) -> None:
+        """Let events arrive, and nobody read them yet."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.desk.settings.kafka.bootstrap_servers})
@@ -95,6 +95,10 @@ class LateDesk:
             topic = self.desk.topics["events"]
             producer.produce(topic, one.value, one.k.encode(), partition=number % PARTITIONS)
         producer.flush()
+
+    def arrive(self, events: Sequence[Event]) -> None:
+        """Let events arrive, and the query read them."""
+        self.produce(events)
         self.chunks.append(list(events))
         self.desk.run(until="latest")
 

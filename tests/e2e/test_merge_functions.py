@@ -16,7 +16,9 @@ from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.local import LocalWorld
 from savepoints.operations.merge import merge as merging
 from savepoints.operations.merge.prepare import MergeRequest, Prepared
+from savepoints.operations.rollback import reset
 from savepoints.runtime.app import CombineFunction
+from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import journal
 from savepoints.store.tables.merge_ledger import Ledger
 from spark_jobs.orders.producer import produce
@@ -92,6 +94,27 @@ def test_windows_that_are_over_and_open_ones_are_combined(begun: LateDesk) -> No
     assert (noted.policy, noted.way) == (POLICY, None)
     again = begun.prepare(begun.write(LATE), policy=POLICY)
     assert again.plan.has_nothing_to_do
+
+
+def test_records_that_a_reset_skipped_are_merged_as_any_others(begun: LateDesk) -> None:
+    """They are in Kafka, but the query has never read them."""
+    skipped = [Event("6", "a", 32, 44), Event("7", "b", 64, 45), Event("8", "a", 128, 46)]
+    begun.produce(skipped)
+    desk = begun.desk
+    skip = reset.plan(desk.store, desk.query, Target("latest"), state="keep")
+    reset.execute(skip, desk.store)
+    begun.arrive([Event("9", "c", 256, 61)])
+    arrived = [one for chunk in begun.chunks for one in chunk]
+    assert desk.rows() == model(begun, arrived)
+
+    known = arrived[0]
+    prepared = begun.prepare(begun.write([*skipped, known]), policy=POLICY)
+    assert (prepared.plan.rows, prepared.plan.known) == (3, 1)
+    begun.merge(prepared)
+
+    begun.arrive([Event("10", "c", 512, 130)])
+    arrived = [one for chunk in begun.chunks for one in chunk]
+    assert desk.rows() == model(begun, [*arrived, *skipped])
 
 
 def doubling(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:

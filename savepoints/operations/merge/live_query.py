@@ -12,8 +12,11 @@ from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offset
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.model import Generation
+from savepoints.operations.rollback import skipped_records
 from savepoints.runtime.inputs import Inputs
+from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.events import EventsOf, events
+from savepoints.sources.kafka.reset_targets import Skips
 from savepoints.store import lineage
 from savepoints.store.batch_log import Batch
 from savepoints.store.lineage import GenerationHistory, Reach
@@ -34,6 +37,7 @@ class LiveQuery:
     Attributes:
         until: Next-to-read offsets of that cut.
         reach: How far back the query's state can be told from its events.
+        skipped: What arrived and was never read.
     """
 
     store: Store
@@ -46,13 +50,15 @@ class LiveQuery:
     history: GenerationHistory
     reach: Reach
     merges: tuple[Merge, ...]
+    skipped: Skips
 
     @classmethod
     def read(cls, store: Store, inputs: Inputs, live: Generation, until: KafkaOffsets) -> LiveQuery:
         """Read what the store and the checkpoint know of it.
 
         Raises:
-            NotAlignedError: If a savepoint is gone from which one of its generations began.
+            NotAlignedError: If a savepoint is gone from which one of its generations began, or the
+                journal of a reset that kept its state.
             NotFoundError: If an archive lacks the events of one of its merges: a replay would
                 silently take that merge back.
         """
@@ -72,6 +78,7 @@ class LiveQuery:
             history,
             lineage.reach(store, live.query),
             merges,
+            skipped_records.find(store, history, history.ancestry(live.query, live.generation)),
         )
 
     @property
@@ -104,15 +111,19 @@ class LiveQuery:
         merges: Sequence[str] = (),
         of: EventsOf = events,
     ) -> DataFrame:
-        """Return events of an input, without running a job: columns of `archive.SCHEMA`.
+        """Return events of an input that the query has read, without running a job.
 
         Args:
             entities: Of these alone: `entity` string; None for all.
             of: What of each event; see `archive_then_kafka.rows`.
+
+        Returns:
+            Columns of `archive.SCHEMA`, as far as `of` returns them.
         """
-        return self.inputs.rows(
+        rows = self.inputs.rows(
             spark, name, since=since, until=until, entities=entities, merges=merges, of=of
         )
+        return offset_ranges.without(rows, self.skipped)
 
     def all_events(self, spark: SparkSession, until: KafkaOffsets) -> Mapping[str, DataFrame]:
         """Return all events before some offsets, by input, without running a job."""

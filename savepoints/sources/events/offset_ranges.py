@@ -6,7 +6,7 @@ clock reaches it: it would have been read there had it been on time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import accumulate
@@ -95,6 +95,24 @@ def between(since: KafkaOffsets, until: KafkaOffsets) -> Column:
         for topic, part, offset in by_partition(until)
     ]
     return F.expr(" OR ".join(parts) or "false")
+
+
+def without(
+    events: DataFrame, skips: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+) -> DataFrame:
+    """Leave out what arrived at some offsets, by topic and partition, each from one to another.
+
+    Args:
+        events: `topic`, `partition`, `offset` and `merge_id`, which is null for what arrived.
+    """
+    if not skips:
+        return events
+    parts = [
+        f"(topic = '{topic}' AND partition = {part} AND offset >= {begin} AND offset < {end})"
+        for (topic, part), ranges in sorted(skips.items())
+        for begin, end in ranges
+    ]
+    return events.where(f"merge_id IS NOT NULL OR NOT ({' OR '.join(parts)})")
 
 
 def newest(events: Iterable[DataFrame]) -> datetime | None:

@@ -7,8 +7,9 @@ wrong is refused at once, with what is available, and a reset is never partial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
@@ -18,6 +19,8 @@ from savepoints.sources.kafka.offsets import Range, Ranges
 TargetKind = Literal["earliest", "latest", "current", "offset", "time", "shift", "file"]
 # Partitions by topic; None for all of a topic.
 TargetScope: TypeAlias = Mapping[str, frozenset[int] | None]
+# By topic and partition, from which offset to which, without the last one.
+Skips: TypeAlias = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,20 @@ class Move:
     def records(self) -> int:
         """Offsets to read again (negative: to skip), from the current position."""
         return (self.earliest if self.current is None else self.current) - self.to
+
+
+def skipped(resets: Iterable[Sequence[Move]]) -> Skips:
+    """Return what a query never read that was reset with its state kept, the oldest reset first.
+
+    A later reset to an earlier offset reads what was skipped after it.
+    """
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for one in chain.from_iterable(resets):
+        before = found.get((one.topic, one.partition), [])
+        current = one.earliest if one.current is None else one.current
+        still = [(begin, min(end, one.to)) for begin, end in [*before, (current, one.to)]]
+        found[one.topic, one.partition] = [(begin, end) for begin, end in still if begin < end]
+    return {place: tuple(ranges) for place, ranges in found.items() if ranges}
 
 
 def parse_scope(texts: Sequence[str]) -> TargetScope:
