@@ -193,7 +193,8 @@ class ArchivedInputs:
         """Leave out the late events that belong to an earlier batch, or to a later one."""
         from pyspark.sql import functions as F
 
-        before, after = (self.inputs.clock(spark, name, one) for one in (begin, end))
+        # The archive begins where the query did, or before.
+        before, after = (self.inputs.clock(spark, name, one, since={}) for one in (begin, end))
         is_due = F.col("merge_id").isNull()
         for one in merges:
             mine = F.col("merge_id") == one.id

@@ -102,14 +102,22 @@ class Inputs:
             of=of,
         )
 
-    def clock(self, spark: SparkSession, name: str, until: KafkaOffsets) -> datetime | None:
-        """Return the time of the newest event of an input before some offsets; it is exact."""
+    def clock(
+        self, spark: SparkSession, name: str, until: KafkaOffsets, *, since: KafkaOffsets
+    ) -> datetime | None:
+        """Return the time of the newest event of an input before some offsets; it is exact.
+
+        Args:
+            since: Where the query began: Kafka may have lost what was before.
+        """
         known = self.arrivals(name)
         mine = {self.topic(name): until.get(self.topic(name), {})}
         whole = known.whole(mine)
         found = [known.clock(whole)]
         if whole != mine:
-            rest = self._arrived(spark, name, whole, mine)
+            topic = self.topic(name)
+            begin = {topic: {**since.get(topic, {}), **whole.get(topic, {})}}
+            rest = self._arrived(spark, name, begin, mine)
             found.append(offset_ranges.newest([rest]))
         return max((one for one in found if one is not None), default=None)
 
@@ -120,11 +128,14 @@ class Inputs:
         begin: KafkaOffsets | None,
         positions: Sequence[KafkaOffsets],
         wanted: datetime,
+        *,
+        since: KafkaOffsets,
     ) -> list[datetime]:
         """Return the time of the newest event of an input before each of some positions.
 
         Args:
             begin: A position before these; None for where the query began.
+            since: Where that is.
 
         Returns:
             Exact times up to the first that reaches `wanted`, and then that one.
@@ -138,8 +149,8 @@ class Inputs:
 
         last = bisect_left(mine, True, key=reaches)  # noqa: FBT003  (what is looked for)
         few = mine[: last + 1]
-        start = None if begin is None else self.clock(spark, name, begin)
-        rows = self._arrived(spark, name, begin or {}, few[-1])
+        start = None if begin is None else self.clock(spark, name, begin, since=since)
+        rows = self._arrived(spark, name, since if begin is None else begin, few[-1])
         found = offset_ranges.clocks(rows, few, start or offset_ranges.NEVER)
         return found + found[-1:] * (len(mine) - len(few))
 

@@ -23,11 +23,13 @@ from savepoints.store.locks import journal
 from savepoints.store.tables.merge_ledger import Ledger
 from spark_jobs.orders.producer import produce
 from tests.e2e import late_apps
+from tests.e2e.desk import PARTITIONS
 from tests.e2e.late_apps import WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.late_shop import archive, day, differing, ids, late_orders, written
 from tests.e2e.marks import NIGHTLY
 from tests.e2e.shop import QUERY, Shop
+from tests.sources.broker import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,11 +59,15 @@ def begun(
 ) -> LateDesk:
     """Give a query with windows that are over, and some that are not."""
     desk = LateDesk.open(world, spark, tmp_path, "windowed")
-    desk.arrive([Event("1", "a", 1, 3), Event("2", "b", 2, 15), Event("3", "a", 4, 31)])
-    desk.arrive([Event("4", "b", 8, 52), Event("5", "a", 16, 41)])
+    for chunk in BEGUN:
+        desk.arrive(chunk)
     return desk
 
 
+BEGUN = (
+    (Event("1", "a", 1, 3), Event("2", "b", 2, 15), Event("3", "a", 4, 31)),
+    (Event("4", "b", 8, 52), Event("5", "a", 16, 41)),
+)
 LATE = (
     Event("over", "a", 1000, 4),
     Event("over-of-nobody", "b", 2000, 22),
@@ -115,6 +121,29 @@ def test_records_that_a_reset_skipped_are_merged_as_any_others(begun: LateDesk) 
     begun.arrive([Event("10", "c", 512, 130)])
     arrived = [one for chunk in begun.chunks for one in chunk]
     assert desk.rows() == model(begun, [*arrived, *skipped])
+
+
+@pytest.mark.parametrize("policy", ["exact", POLICY])
+def test_trap_records_that_kafka_removed_before_the_query_began_are_not_needed(
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    spark: SparkSession,
+    tmp_path: Path,
+    policy: str,
+) -> None:
+    """As in every topic with a retention, nothing is archived, and the first offset is not 0."""
+    desk = LateDesk.open(world, spark, tmp_path, "windowed")
+    desk.produce([Event("gone", "a", 1, 999), Event("gone, too", "b", 2, 999)])
+    for partition in range(PARTITIONS):
+        Broker.of(world).forget(desk.desk.topics["events"], partition, 1)
+    for chunk in BEGUN:
+        desk.arrive(chunk)
+
+    desk.merge(desk.prepare(desk.write(LATE), policy=policy))
+
+    desk.arrive([Event("6", "c", 32, 61), Event("7", "a", 64, 55)])
+    arrived = [one for chunk in desk.chunks for one in chunk]
+    assert desk.desk.rows() == model(desk, [*arrived, *LATE])
 
 
 def doubling(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:

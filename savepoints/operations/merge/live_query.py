@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
@@ -124,6 +125,10 @@ class LiveQuery:
             spark, name, since=since, until=until, entities=entities, merges=merges, of=of
         )
         return offset_ranges.without(rows, self.skipped)
+
+    def clock(self, spark: SparkSession, name: str, until: KafkaOffsets) -> datetime | None:
+        """Return the time of the newest event of an input before some offsets; it is exact."""
+        return self.inputs.clock(spark, name, until, since=self.beginning)
 
     def all_events(self, spark: SparkSession, until: KafkaOffsets) -> Mapping[str, DataFrame]:
         """Return all events before some offsets, by input, without running a job."""

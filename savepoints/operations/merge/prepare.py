@@ -221,7 +221,7 @@ def _read(
     with threads.pool() as pool:
         # What is newer than all that was read does not come too late to be appended.
         clock = pool.submit(
-            lambda: None if asked.policy == "append" else inputs.clock(spark, name, live.until)
+            lambda: None if asked.policy == "append" else live.clock(spark, name, live.until)
         )
         return late_batch.read(
             spark,

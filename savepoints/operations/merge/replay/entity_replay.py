@@ -193,7 +193,7 @@ class MergeReplay(ShadowReplay):
 
     def _clock(self, until: KafkaOffsets) -> datetime | None:
         affected = self.assignment.affected
-        return affected.live.inputs.clock(affected.spark, affected.input, until)
+        return affected.live.clock(affected.spark, affected.input, until)
 
     def _ends(
         self, name: str, begin: KafkaOffsets | None, positions: Sequence[KafkaOffsets]
@@ -203,8 +203,8 @@ class MergeReplay(ShadowReplay):
         newest = offset_ranges.newest([merged])
         if newest is None:
             return [End(one, None) for one in positions]
-        inputs = self.assignment.live.inputs
-        clocks = inputs.clocks(self.assignment.spark, name, begin, positions, newest)
+        live, spark = self.assignment.live, self.assignment.spark
+        clocks = live.inputs.clocks(spark, name, begin, positions, newest, since=live.beginning)
         both = [*map(End, positions, clocks)]
         return [*both[:-1], End(positions[-1], None)]
 
