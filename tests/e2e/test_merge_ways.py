@@ -12,9 +12,11 @@ import pytest
 from savepoints.errors import IncompatibleError
 from savepoints.local import LocalWorld
 from savepoints.store.tables.merge_ledger import Ledger
+from tests.e2e.desk import PARTITIONS
 from tests.e2e.late_apps import LATENESS_S, WINDOW_S
 from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.marks import NIGHTLY
+from tests.sources.broker import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +107,24 @@ def test_trap_timers_that_go_by_the_clock_are_replayed_batch_by_batch(begun: Lat
     assert [one.way for one in Ledger(desk.desk.store.root).all()] == ["faithful"]
     desk.arrive(chunk(5))
     assert in_order(desk.desk.rows()) == in_order(model_of_ticks(desk, LATE))
+
+
+def test_trap_batch_by_batch_no_records_are_needed_from_before_the_query_began(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Kafka removed them, as in every topic with a retention, and nothing is archived."""
+    desk = LateDesk.open(world, spark, tmp_path, "windowed")
+    desk.produce([Event("gone", "a", 1, 999), Event("gone, too", "b", 2, 999)])
+    for partition in range(PARTITIONS):
+        Broker.of(world).forget(desk.desk.topics["events"], partition, 1)
+    for number in range(5):
+        desk.arrive([*chunk(number), *([DROPPED] if number == 2 else [])])
+    prepared = desk.prepare(desk.write(LATE))
+    assert (prepared.plan.way, prepared.plan.bases[0].savepoint_id) == ("faithful", None)
+
+    desk.merge(prepared)
+
+    assert in_order(desk.desk.rows()) == in_order(model_of_windows(desk, LATE))
 
 
 @pytest.mark.parametrize("begun", ["windowed"], indirect=True)
