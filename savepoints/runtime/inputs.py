@@ -13,7 +13,7 @@ from savepoints.config.settings import KafkaSettings, QuerySettings
 from savepoints.errors import NotFoundError, UsageError
 from savepoints.io import Location
 from savepoints.runtime.app import App
-from savepoints.sources.archive import progress
+from savepoints.sources.archive import progress, same_decoding
 from savepoints.sources.archive import table as archive_table
 from savepoints.sources.archive.progress import ArchiveProgress
 from savepoints.sources.combined import archive_then_kafka, availability
@@ -76,6 +76,12 @@ class Inputs:
         """Return how an input reads records."""
         one = self.app.kafka_input(name)
         return Decoding(one.decode, one.entity_key, one.event_time, one.event_id)
+
+    def require_same_decoding(self, spark: SparkSession) -> None:
+        """Check that the archives have the events as the program decodes them now."""
+        for name, uri in self.bound.archives.items():
+            if name in self.app.inputs:
+                same_decoding.require(spark, uri, self.decoding(name))
 
     def rows(
         self,

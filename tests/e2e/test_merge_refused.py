@@ -10,16 +10,22 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
 
-from savepoints.errors import NotAlignedError
+from savepoints.errors import IncompatibleError, NotAlignedError
+from savepoints.local import LocalWorld
 from savepoints.operations.merge import merge as merging
 from savepoints.operations.merge.prepare import Prepared
+from savepoints.runtime.app import load
+from savepoints.runtime.inputs import Inputs
+from savepoints.sources.combined import archiving_query
+from savepoints.sources.combined.archiving_query import Archiving
 from spark_jobs.orders.cdnow import Order
 from spark_jobs.orders.producer import produce
+from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.late_shop import (
     Standing,
     day,
@@ -31,6 +37,9 @@ from tests.e2e.late_shop import (
     written,
 )
 from tests.e2e.shop import QUERY, Shop, called
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [
     pytest.mark.nightly,
@@ -100,6 +109,27 @@ def require_known_otherwise(shop: Shop) -> None:
     assert f"has seen the event {first.order_id} of the late batch under" in refused(
         shop, moved, 16
     )
+
+
+def test_trap_an_archive_of_events_with_other_ids_is_not_merged_from(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """What has arrived would not be known again by its new id, and be merged once more."""
+    desk = LateDesk.open(world, spark, tmp_path, "windowed")
+    known = Event("1", "a", 1, 3)
+    desk.arrive([known, Event("2", "b", 2, 55)])
+    bound = desk.desk.settings.queries[desk.desk.query]
+    inputs = Inputs(load(bound.app), bound, desk.desk.settings.kafka)
+    before = replace(inputs.decoding("events"), event_id=("id", "k"))
+    uri, topic = inputs.archive("events"), inputs.topic("events")
+    what = Archiving(uri, topic, before, desk.desk.settings.kafka)
+    assert archiving_query.start(spark, what).awaitTermination(120)
+    batch = desk.write([known])
+
+    with pytest.raises(IncompatibleError, match=f"archived at {uri}: {topic} partition . offset 0"):
+        desk.prepare(batch)
+    with pytest.raises(IncompatibleError, match="decodes events differently"):
+        desk.archive()
 
 
 def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:

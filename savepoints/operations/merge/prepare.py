@@ -219,11 +219,12 @@ def _read(
         name, inputs.topic(name), inputs.decoding(name), inputs.app.kafka_input(name).encode
     )
     with threads.pool() as pool:
+        same = pool.submit(inputs.require_same_decoding, spark)
         # What is newer than all that was read does not come too late to be appended.
         clock = pool.submit(
             lambda: None if asked.policy == "append" else live.clock(spark, name, live.until)
         )
-        return late_batch.read(
+        late = late_batch.read(
             spark,
             asked.batch,
             source,
@@ -233,6 +234,8 @@ def _read(
             before=asked.until,
             quarantine=aside,
         )
+        same.result()
+    return late
 
 
 def _is_large(asked: MergeRequest, late: LateBatch) -> bool:

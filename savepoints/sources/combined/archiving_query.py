@@ -12,7 +12,7 @@ from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_positi
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.sources.archive import archive, progress
+from savepoints.sources.archive import archive, progress, same_decoding
 from savepoints.sources.events.events import RAW, Decoding, events
 from savepoints.sources.kafka import live_ranges, read_range, topics
 from savepoints.sources.kafka.spark_options import reader_options
@@ -40,9 +40,14 @@ class Archiving:
 
 
 def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
-    """Start archiving where the archive ends; a new one begins with the oldest record."""
+    """Start archiving where the archive ends; a new one begins with the oldest record.
+
+    Raises:
+        IncompatibleError: If the program decodes events differently than the archive has them.
+    """
     archive.make(spark, what.uri)
     archive.mend(what.uri)
+    same_decoding.require(spark, what.uri, what.decoding)
     ids = topics.ids([what.topic], what.kafka)
     begin = _begin(what, ids)
     checkpoint = Location.of(what.uri) / archive.CHECKPOINT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -27,7 +28,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.jobs import archive as archive_job
 from savepoints.local import LocalWorld
-from savepoints.sources.archive import archive, check, compact, progress
+from savepoints.sources.archive import archive, check, compact, progress, same_decoding
 from savepoints.sources.archive import files as archive_files
 from savepoints.sources.archive import table as archive_table
 from savepoints.sources.combined import archive_then_kafka, archiving_query, availability
@@ -326,6 +327,50 @@ def test_trap_a_compaction_that_lost_events_is_not_committed(
         compact.compact(spark, uri)
 
     assert len(rows_of(uri)) == 20
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"event_id": ("customer", "id")}, r"event id o-2 in the archive and {.*:.o-2.} now"),
+        ({"entity_key": "id"}, "entity c2 in the archive and o-2 now"),
+        ({"event_time": "other_time"}, "event time 20.* in the archive and 20"),
+        (
+            {"decode": lambda records: json_input.decode(records).where("id <> 'o-3'")},
+            "and None now",
+        ),
+    ],
+    ids=lambda one: next(iter(one)) if isinstance(one, dict) else "",
+)
+def test_trap_an_archive_of_events_that_the_program_decodes_differently_now(
+    spark: SparkSession, tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    """Late events would not be known again by their new ids, and be merged twice."""
+    uri = str(tmp_path / "archive")
+
+    def decode(records: DataFrame) -> DataFrame:
+        return json_input.decode(records).selectExpr("*", "at + INTERVAL 1 HOUR AS other_time")
+
+    decoding = dataclasses.replace(DECODING, decode=decode)
+    same_decoding.require(spark, uri, decoding)
+    archive.make(spark, uri)
+    same_decoding.require(spark, uri, decoding)
+    for first in (2, 3):
+        archive.append(
+            uri,
+            events(raw(spark, first, first + 1), decoding),
+            begin={"t": {0: first}},
+            end={"t": {0: first + 1}},
+        )
+    late = events(raw(spark, 9, 10, partition=-1), DECODING)
+    assert add_late(spark, uri, late, "op-1") == 1
+    same_decoding.require(spark, uri, decoding)
+
+    with pytest.raises(IncompatibleError, match=said) as refused:
+        same_decoding.require(spark, uri, dataclasses.replace(decoding, **changed))
+
+    assert "t partition 0 offset" in refused.value.message
+    assert "archive the topic again at another URI" in refused.value.hint
 
 
 def test_several_columns_can_identify_an_event(spark: SparkSession) -> None:
