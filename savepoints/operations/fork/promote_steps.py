@@ -206,8 +206,7 @@ def exchange_rows(
     """Give the live tables the fork's rows; done before, nothing happens.
 
     Returns:
-        By URI of a live table the version that the exchange made, or the newest one when it had
-        been made before.
+        By URI of a live table the version that the exchange made, now or before.
     """
     from savepoints.spark.session import session
 

@@ -24,6 +24,7 @@ from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
 from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import OwnStep, TransitionPlan
 from savepoints.outputs.delta import batch_version
+from savepoints.outputs.fork import replace_content
 from savepoints.plan import Progress
 from savepoints.store import bindings
 from savepoints.store.locks.journal import Journal
@@ -71,9 +72,7 @@ class PipelinePromotionPlan(JointPlan):
     def has_changed_tables(self) -> bool:
         """Return True if a live table got the rows of a fork."""
         return any(
-            batch_version.has_batch(taken.live.output.uri, taken.app_id, taken.batch_id)
-            for one in self.members
-            for taken in one.promotion.taken
+            replace_content.is_done(taken) for one in self.members for taken in one.promotion.taken
         )
 
 

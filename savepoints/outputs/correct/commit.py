@@ -12,7 +12,6 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import NotAlignedError
 from savepoints.outputs.correct.entity_rows import EntityRows
 from savepoints.outputs.correct.row_difference import (
     HASH,
@@ -21,7 +20,7 @@ from savepoints.outputs.correct.row_difference import (
     row_hash,
     row_hash_sql,
 )
-from savepoints.outputs.delta import batch_version, log
+from savepoints.outputs.delta import batch_version
 from savepoints.spark.columns import quoted
 from savepoints.uri import Uri
 
@@ -137,18 +136,8 @@ def find_correction(uri: str, app_id: str, batch_id: int) -> tuple[int, Mark | N
     Returns:
         Its version, and its mark; None when it is no correction.
     """
-    newest = int(batch_version.open_table(uri).version())
-    for one in log.commits(uri, newest):
-        if one.transactions.get(app_id) == batch_id:
-            return one.version, mark(one.user_metadata)
-    raise NotAlignedError(
-        f"the log of {uri} no longer has the commit of batch {batch_id} of {app_id}",
-        hint=f"see what the log has, with Spark SQL: DESCRIBE HISTORY delta.`{uri}`; to keep it "
-        "longer, raise delta.logRetentionDuration",
-        uri=uri,
-        app_id=app_id,
-        batch_id=batch_id,
-    )
+    found = batch_version.commit_of_batch(uri, app_id, batch_id)
+    return found.version, mark(found.user_metadata)
 
 
 def mark(user_metadata: str | None) -> Mark | None:

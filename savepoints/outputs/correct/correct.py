@@ -157,7 +157,7 @@ def compare(
         SeveralRowsError: If two have one key in one slice.
     """
     table = batch_version.open_table(correction.live.output.uri)
-    if table.transaction_version(correction.app_id) == correction.batch_id:
+    if _reached(correction) == correction.batch_id:
         return None
     if correction.entity is None or entities is None:
         return _all_rows(spark, correction, replayed)
@@ -299,7 +299,7 @@ def undo(correction: Correction, operation_id: str, spark: SparkSession | None =
     """
     live = correction.live
     table = batch_version.open_table(live.output.uri)
-    reached = table.transaction_version(correction.app_id)
+    reached = _reached(correction)
     if reached is None or reached < correction.batch_id:
         return
     if reached > correction.batch_id:
@@ -313,6 +313,13 @@ def undo(correction: Correction, operation_id: str, spark: SparkSession | None =
     rewind.refuse_changed(live)
     ids = {correction.app_id: BEFORE_FIRST_BATCH, operation_id: 0}
     rewind.take_back(live, table, live.newest, ids, spark)
+
+
+def _reached(correction: Correction) -> int | None:
+    """Return the newest batch under the correction's id since it was planned, None if none."""
+    live, app_id = correction.live, correction.app_id
+    last = batch_version.commit_under(live.output.uri, app_id, live.newest)
+    return None if last is None else last.transactions[app_id]
 
 
 def refuse_changed(correction: Correction) -> None:

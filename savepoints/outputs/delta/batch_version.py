@@ -178,6 +178,38 @@ def commits_since(uri: str, since: int) -> list[Commit]:
     return later
 
 
+def commit_under(uri: str, app: str, since: int) -> Commit | None:
+    """Return the newest commit after a version that has a transaction id, None if none has.
+
+    Of ids that were written under long ago only the log tells: in a table that has
+    `delta.setTransactionRetentionDuration` they expire.
+
+    Raises:
+        NotAlignedError: If the log no longer goes back to that version.
+    """
+    return next((one for one in commits_since(uri, since) if app in one.transactions), None)
+
+
+def commit_of_batch(uri: str, app_id: str, batch_id: int) -> Commit:
+    """Return the newest commit that recorded a batch under a transaction id.
+
+    Raises:
+        NotAlignedError: If the log does not have it, or no longer.
+    """
+    newest = int(open_table(uri).version())
+    for one in log.commits(uri, newest):
+        if one.transactions.get(app_id) == batch_id:
+            return one
+    raise NotAlignedError(
+        f"the log of {uri} no longer has the commit of batch {batch_id} of {app_id}",
+        hint=f"see what the log has, with Spark SQL: DESCRIBE HISTORY delta.`{uri}`; to keep it "
+        "longer, raise delta.logRetentionDuration",
+        uri=uri,
+        app_id=app_id,
+        batch_id=batch_id,
+    )
+
+
 def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: int) -> _Found:
     """Find the version with the batches of application ids of which the table knows some."""
     newest = int(table.version())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import FileSinkError, IncompatibleError
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version, writable
+from savepoints.outputs.delta.log import Commit
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.spark.session import session_like
@@ -121,15 +122,15 @@ def execute(spark: SparkSession, takeover: Takeover) -> int:
     """Write the content; done before, nothing happens.
 
     Returns:
-        The newest version of the live table.
+        The version that the commit made, now or before.
 
     Raises:
         NotAlignedError: If others have written to the live table since the plan.
     """
     uri = Uri.parse(takeover.live.output.uri)
     table = batch_version.open_table(str(uri))
-    if table.transaction_version(takeover.app_id) == takeover.batch_id:
-        return int(table.version())
+    if (done := _commit_of(takeover)) is not None:
+        return done.version
     rewind.refuse_changed(takeover.live)
     source = Uri.parse(takeover.source.uri)
     rows = (
@@ -151,14 +152,28 @@ def execute(spark: SparkSession, takeover: Takeover) -> int:
         kept = [one for one in table.metadata().partition_columns if one in rows.columns]
         writer = writer.option("overwriteSchema", "true").partitionBy(*kept)
     writer.save(uri.hadoop)
-    return int(batch_version.open_table(str(uri)).version())
+    return batch_version.commit_of_batch(str(uri), takeover.app_id, takeover.batch_id).version
+
+
+def is_done(takeover: Takeover) -> bool:
+    """Return True if the live table has the content."""
+    return _commit_of(takeover) is not None
+
+
+def _commit_of(takeover: Takeover) -> Commit | None:
+    """Return the commit that exchanged the content, None if it was undone since."""
+    last = batch_version.commit_under(
+        takeover.live.output.uri, takeover.app_id, takeover.live.newest
+    )
+    done = last is not None and last.transactions[takeover.app_id] == takeover.batch_id
+    return last if done else None
 
 
 def undo(takeover: Takeover, operation_id: str, spark: SparkSession | None = None) -> None:
     """Bring the live table back, if nobody wrote to it since; not done, nothing happens."""
     live = takeover.live
     table = batch_version.open_table(live.output.uri)
-    if table.transaction_version(takeover.app_id) != takeover.batch_id:
+    if not is_done(takeover):
         return
     rewind.refuse_changed(live)
     ids = {takeover.app_id: BEFORE_FIRST_BATCH, operation_id: 0}

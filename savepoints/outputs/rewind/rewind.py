@@ -193,14 +193,17 @@ def execute(rewind: Rewind, operation_id: str, spark: SparkSession | None = None
             crash finds out that it was done.
 
     Returns:
-        The version that the commit made, or the newest one when it had been made before; of a
-        file sink, the newest batch that it has now.
+        The version that the commit made, now or before; of a file sink, the newest batch that it
+        has now.
+
+    Raises:
+        NotAlignedError: If others have written to it since the plan, or its log no longer tells.
     """
     if rewind.output.kind == "files":
         return file_sink.take_back(rewind.output, rewind.newest, operation_id)
     table = batch_version.open_table(rewind.output.uri)
-    if table.transaction_version(operation_id) == _OPERATION_VERSION:
-        return int(table.version())
+    if (done := _commit_of(rewind, operation_id)) is not None:
+        return done.version
     refuse_changed(rewind)
     transactions = {**rewind.transactions, operation_id: _OPERATION_VERSION}
     if not rewind.empty:
@@ -215,8 +218,14 @@ def is_done(rewind: Rewind, operation_id: str) -> bool:
     """Return True if the output was taken back for an operation, or may be in part."""
     if rewind.output.kind == "files":
         return file_sink.newest_batch(Location.of(rewind.output.uri)) != rewind.newest
-    table = batch_version.open_table(rewind.output.uri)
-    return bool(table.transaction_version(operation_id) == _OPERATION_VERSION)
+    return _commit_of(rewind, operation_id) is not None
+
+
+def _commit_of(rewind: Rewind, operation_id: str) -> log.Commit | None:
+    """Return the commit that took a table back for an operation, None if it was undone since."""
+    last = batch_version.commit_under(rewind.output.uri, operation_id, rewind.newest)
+    undone = last is None or last.transactions[operation_id] == _UNDONE
+    return None if undone else last
 
 
 def take_back(
@@ -243,7 +252,7 @@ def undo(rewind: Rewind, operation_id: str, spark: SparkSession | None = None) -
     if rewind.output.kind == "files":
         return file_sink.put_back(rewind.output, rewind.newest, operation_id)
     table = batch_version.open_table(rewind.output.uri)
-    if table.transaction_version(operation_id) != _OPERATION_VERSION:
+    if _commit_of(rewind, operation_id) is None:
         return None
     refuse_changed(rewind)
     before = batch_version.open_table(rewind.output.uri, rewind.newest)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
 from savepoints.io_errors import plain
 from savepoints.moments import epoch_ms, utc_now
-from savepoints.outputs.delta import log, missing_files
+from savepoints.outputs.delta import batch_version, log, missing_files
 from savepoints.outputs.rewind import shared_table
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def take_back(
     """
     from deltalake.exceptions import DeltaError
 
-    properties = _properties(transactions, version)
+    since, properties = int(table.version()), _properties(transactions, version)
     try:
         if predicate is not None:
             shared_table.replace(table, uri, predicate, version, properties)
-        elif table.version() != version:
+        elif since != version:
             # Columns and properties of the version come back with it; the protocol never goes down.
             table.restore(
                 version,
@@ -47,10 +47,9 @@ def take_back(
                 ignore_missing_files=missing_files.is_clone(uri, version),
                 commit_properties=properties,
             )
-        _require_ids(table, transactions, properties)
+        return _with_ids(table, uri, since, transactions, properties)
     except (DeltaError, OSError) as error:
         raise _failed(uri, error) from None
-    return int(table.version())
 
 
 def remove_all(
@@ -59,28 +58,47 @@ def remove_all(
     """Remove all rows, or those that match, with transaction ids; return the new version."""
     from deltalake.exceptions import DeltaError
 
-    properties = _properties(transactions, None)
+    since, properties = int(table.version()), _properties(transactions, None)
     try:
         table.delete(predicate, commit_properties=properties)
-        _require_ids(table, transactions, properties)
+        return _with_ids(table, uri, since, transactions, properties)
     except (DeltaError, OSError) as error:
         raise _failed(uri, error) from None
-    return int(table.version())
 
 
-def _require_ids(
-    table: DeltaTable, transactions: Mapping[str, int], properties: CommitProperties
-) -> None:
-    """Commit transaction ids where no row changes: RESTORE would refuse, DELETE do nothing.
+def _with_ids(
+    table: DeltaTable,
+    uri: str,
+    since: int,
+    transactions: Mapping[str, int],
+    properties: CommitProperties,
+) -> int:
+    """Return the version of the commit with the transaction ids; make it where no row changed.
 
-    That is seen by the ids: the version may be newer because of another writer.
+    RESTORE would refuse that, DELETE do nothing. It is found by the ids and in the log: a newer
+    version may be another writer's, and a table may forget ids.
     """
+    if (made := _version_with(uri, since, transactions)) is not None:
+        return made
     table.update_incremental()
-    if any(table.transaction_version(app) != at for app, at in transactions.items()):
-        table.create_write_transaction(
-            actions=[], mode="append", schema=table.schema(), commit_properties=properties
-        )
-        table.update_incremental()
+    table.create_write_transaction(
+        actions=[], mode="append", schema=table.schema(), commit_properties=properties
+    )
+    made = _version_with(uri, since, transactions)
+    assert made is not None, "it was committed"
+    return made
+
+
+def _version_with(uri: str, since: int, transactions: Mapping[str, int]) -> int | None:
+    """Return the newest version after another whose commit has transaction ids, None if none."""
+    return next(
+        (
+            one.version
+            for one in batch_version.commits_since(uri, since)
+            if transactions.items() <= one.transactions.items()
+        ),
+        None,
+    )
 
 
 def _properties(transactions: Mapping[str, int], back_to: int | None) -> CommitProperties:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import (
     IncompatibleError,
@@ -295,6 +295,22 @@ def test_what_the_next_generation_wrote_is_not_taken_back(tmp_path: Path) -> Non
         correct.undo(doing, new_id("op", utc_now()))
 
     assert len(content(uri)) == 2
+
+
+def test_trap_a_table_that_forgets_transaction_ids_still_knows_its_correction(
+    tmp_path: Path,
+) -> None:
+    """Else the undo of a merge would find nothing to undo, and leave the corrected rows."""
+    uri = tmp_path / "visits"
+    forgets = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    bases = make(uri, batch(("a", 1, 1, None)), **forgets)
+    doing = planned(uri, bases[0])
+    done = CommitProperties(app_transactions=[Transaction(NEXT, BATCH, 0)])
+    write_deltalake(str(uri), batch(("a", 1, 9, None)), mode="overwrite", commit_properties=done)
+
+    assert opened(str(uri)).transaction_version(NEXT) is None
+    correct.undo(doing, new_id("op", utc_now()))
+    assert content(uri) == [("a", 1, 1, None)]
 
 
 @pytest.mark.spark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
@@ -27,6 +27,12 @@ pytestmark = pytest.mark.drawn(4)
 LIVE, FORK, NEXT = "shop/totals/1", "trial/totals/1", "shop/totals/2"
 BATCH = 7
 OPERATION = new_id("op", utc_now())
+
+
+@pytest.fixture
+def no_spark() -> SparkSession:
+    """Be where nothing is written through Spark: what is asked of it fails."""
+    return cast("SparkSession", None)
 
 
 def table(*rows: tuple[str, int], **more: Sequence[object]) -> pa.Table:
@@ -95,6 +101,40 @@ def test_a_shared_table_keeps_its_columns(tmp_path: Path) -> None:
 
     with pytest.raises(IncompatibleError, match="their columns differ"):
         planned(tmp_path, own_rows="k = 'a'")
+
+
+def taken_over(directory: Path, **settings: str) -> Takeover:
+    """Return the plan of what was done since, by a commit as Spark makes it."""
+    live = str(directory / "live")
+    DeltaTable.create(live, table().schema, configuration=settings)
+    write(directory / "live", table(("a", 1)), LIVE, 3)
+    write(directory / "fork", table(("a", 2)), FORK, BATCH)
+    doing = planned(directory)
+    done = CommitProperties(app_transactions=[Transaction(NEXT, BATCH, 0)])
+    write_deltalake(live, table(("a", 2)), mode="overwrite", commit_properties=done)
+    return doing
+
+
+def test_trap_a_repetition_names_the_commit_that_was_made_and_not_one_after_it(
+    tmp_path: Path, no_spark: SparkSession
+) -> None:
+    """Readers of the live table are set behind that commit, and would miss what came after it."""
+    doing = taken_over(tmp_path)
+    write(tmp_path / "live", table(("theirs", 5)), "", 0)
+
+    assert replace_content.execute(no_spark, doing) == 2
+
+
+def test_trap_a_table_that_forgets_transaction_ids_still_knows_whose_content_it_has(
+    tmp_path: Path, no_spark: SparkSession
+) -> None:
+    doing = taken_over(tmp_path, **{"delta.setTransactionRetentionDuration": "interval 0 seconds"})
+
+    assert DeltaTable(str(tmp_path / "live")).transaction_version(NEXT) is None
+    assert replace_content.execute(no_spark, doing) == 2
+    replace_content.undo(doing, OPERATION)
+    assert content(tmp_path) == [{"k": "a", "total": 1}]
+    assert not replace_content.is_done(doing)
 
 
 @pytest.mark.spark

@@ -145,7 +145,8 @@ def test_going_back_to_the_present_changes_transaction_ids_only(place: Location)
     uri = written(place)
     files = sorted(table(uri).file_uris())
 
-    version = rewind.execute(planned(uri, 3), "op-1")
+    plan = planned(uri, 3)
+    version = rewind.execute(plan, "op-1")
 
     assert version == 4
     assert sorted(table(uri).file_uris()) == files
@@ -153,7 +154,7 @@ def test_going_back_to_the_present_changes_transaction_ids_only(place: Location)
     commit = delta_log.parse_commit(4, (Location.of(uri) / "_delta_log").get(f"{4:020}.json"))
     assert not commit.changes_data
     assert commit.transactions == {OWN: 3, NEXT: 3, "op-1": 1}
-    assert rewind.execute(planned(uri, 3), "op-1") == 4
+    assert rewind.execute(plan, "op-1") == 4
 
 
 def test_before_the_first_batch_the_replayed_first_one_is_not_taken_for_written(
@@ -552,3 +553,52 @@ def test_trap_another_writer_commits_while_nothing_is_removed(on_local: Location
     assert version == table(uri).version()
     assert table(uri).transaction_version(NEXT) == -1
     assert table(uri).transaction_version("op-1") == 1
+
+
+def test_trap_a_table_that_forgets_transaction_ids_still_knows_its_rewind(
+    on_local: Location,
+) -> None:
+    """It forgets them at once: nothing would be undone, or all be taken back a second time."""
+    uri = str(on_local / "totals")
+    schema = pa.table({"n": [0], "part": [""]}).schema
+    forgets = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    DeltaTable.create(uri, schema, partition_by=["part"], configuration=forgets)
+    for batch in range(4):
+        write(uri, batch)
+    plan = planned(uri, 1)
+
+    assert rewind.execute(plan, "op-1") == 5
+    assert table(uri).transaction_version("op-1") is None
+    assert rewind.is_done(plan, "op-1")
+    assert rewind.execute(plan, "op-1") == 5
+    assert rewind.undo(plan, "op-1") == 6
+    assert rows(uri) == [0, 1, 2, 3]
+    assert not rewind.is_done(plan, "op-1")
+    assert rewind.undo(plan, "op-1") is None
+    assert table(uri).version() == 6
+
+
+def test_trap_a_log_that_no_longer_tells_whether_it_was_taken_back(on_local: Location) -> None:
+    uri = written(on_local)
+    plan = planned(uri, 1)
+    rewind.execute(plan, "op-1")
+    table(uri).create_checkpoint()
+    write(uri, 2, NEXT)
+    tables.clean_up(uri, 5)
+
+    for ask in (rewind.execute, rewind.undo):
+        with pytest.raises(NotAlignedError, match="no longer shows which query wrote"):
+            ask(plan, "op-1")
+    assert rows(uri) == [0, 1, 2]
+
+
+def test_trap_a_repetition_names_the_commit_that_was_made_and_not_one_after_it(
+    on_local: Location,
+) -> None:
+    """Readers of the table are set behind that commit, and would miss what came after it."""
+    uri = written(on_local)
+    plan = planned(uri, 1)
+    first = rewind.execute(plan, "op-1")
+    write(uri, 50, None)
+
+    assert rewind.execute(plan, "op-1") == first == table(uri).version() - 1
