@@ -311,8 +311,7 @@ def undo(correction: Correction, operation_id: str, spark: SparkSession | None =
             batch_id=reached,
         )
     rewind.refuse_changed(live)
-    ids = {correction.app_id: BEFORE_FIRST_BATCH, operation_id: 0}
-    rewind.take_back(live, table, live.newest, ids, spark)
+    rewind.put_back(live, table, {correction.app_id: BEFORE_FIRST_BATCH}, operation_id, spark)
 
 
 def _reached(correction: Correction) -> int | None:

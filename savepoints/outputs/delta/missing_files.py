@@ -29,20 +29,12 @@ def unreadable_files(output: OutputVersion) -> list[str]:
         return file_sink.unreadable_files(output)
     location = Location.of(output.uri)
     table = batch_version.open_table(output.uri, output.version)
-    if _reads_elsewhere(table, location):
+    # A shallow clone reads files of another directory.
+    if any(snapshot.is_absolute(_path(uri, location)) for uri in table.file_uris()):
         return snapshot.missing_files(snapshot.read(output.uri, output.version), location)
     there = {info.path for info in location.list()}
     gone = [uri for uri in table.file_uris() if _path(uri, location) not in there]
     return gone or _lost_vectors(table, output)
-
-
-def is_clone(uri: str, version: int) -> bool:
-    """Return True if a version reads files outside its table's directory."""
-    return _reads_elsewhere(batch_version.open_table(uri, version), Location.of(uri))
-
-
-def _reads_elsewhere(table: DeltaTable, location: Location) -> bool:
-    return any(snapshot.is_absolute(_path(uri, location)) for uri in table.file_uris())
 
 
 def _path(uri: str, location: Location) -> str:

@@ -149,6 +149,8 @@ def execute(one: Isolation, operation_id: str, check: Callable[[], None] = lambd
     there = snapshot.read(one.output.uri, one.output.version)
     source = Location.of(one.output.uri)
     if one.way == "clone":
+        # Nothing is copied, which would fail if VACUUM had removed some since the plan.
+        _require_files(there, one.output)
         adds = [_referring(add, source) for add in there.files]
     else:
         moved = _Moved(source, target)

@@ -176,8 +176,7 @@ def undo(takeover: Takeover, operation_id: str, spark: SparkSession | None = Non
     if not is_done(takeover):
         return
     rewind.refuse_changed(live)
-    ids = {takeover.app_id: BEFORE_FIRST_BATCH, operation_id: 0}
-    rewind.take_back(live, table, live.newest, ids, spark)
+    rewind.put_back(live, table, {takeover.app_id: BEFORE_FIRST_BATCH}, operation_id, spark)
 
 
 def _columns(uri: str, version: int | None = None) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ engine does so, in a Spark session (`spark_commit`). What Spark's file sink need
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from savepoints.config.settings import Settings
@@ -207,7 +208,10 @@ def execute(rewind: Rewind, operation_id: str, spark: SparkSession | None = None
     refuse_changed(rewind)
     transactions = {**rewind.transactions, operation_id: _OPERATION_VERSION}
     if not rewind.empty:
-        return take_back(rewind, table, rewind.output.version, transactions, spark)
+        # VACUUM may have removed some since the plan.
+        way_out = f"undo the operation (savepoints operations undo {operation_id}), then "
+        _refuse_unreadable(rewind.output, hint=way_out + LEAVE_OUTPUTS)
+        return _take_back(rewind, table, rewind.output.version, transactions, spark)
     if rewind.engine == "spark":
         assert spark is not None
         return spark_commit.remove_all(spark, table, rewind.output.uri, transactions)
@@ -228,7 +232,7 @@ def _commit_of(rewind: Rewind, operation_id: str) -> log.Commit | None:
     return None if undone else last
 
 
-def take_back(
+def _take_back(
     rewind: Rewind,
     table: DeltaTable,
     version: int,
@@ -258,7 +262,31 @@ def undo(rewind: Rewind, operation_id: str, spark: SparkSession | None = None) -
     before = batch_version.open_table(rewind.output.uri, rewind.newest)
     reached = {app: before.transaction_version(app) for app in rewind.transactions}
     known = {app: BEFORE_FIRST_BATCH if at is None else at for app, at in reached.items()}
-    return take_back(rewind, table, rewind.newest, {**known, operation_id: _UNDONE}, spark)
+    return put_back(rewind, table, known, operation_id, spark)
+
+
+def put_back(
+    rewind: Rewind,
+    table: DeltaTable,
+    transactions: Mapping[str, int],
+    operation_id: str,
+    spark: SparkSession | None,
+) -> int:
+    """Commit the rows that a table had when an operation was planned, and transaction ids.
+
+    Returns:
+        The version that the commit made.
+
+    Raises:
+        NotAlignedError: If some of their files are gone.
+    """
+    again = f"then undo the operation again: savepoints operations undo {operation_id}"
+    _refuse_unreadable(
+        replace(rewind.output, version=rewind.newest),
+        hint=f"put the files back from a backup of the table, {again}",
+    )
+    ids = {**transactions, operation_id: _UNDONE}
+    return _take_back(rewind, table, rewind.newest, ids, spark)
 
 
 def _refuse_others(rewind: Rewind, since: int) -> None:
@@ -298,13 +326,13 @@ def _refuse_all(uri: str, foreign: list[log.Commit], others: list[str]) -> None:
     )
 
 
-def _refuse_unreadable(output: OutputVersion) -> None:
+def _refuse_unreadable(output: OutputVersion, hint: str = LEAVE_OUTPUTS) -> None:
     if gone := unreadable_files(output):
         raise NotAlignedError(
             f"version {output.version} of {output.uri} is missing "
             f"{count_text(len(gone), 'file')} (for example {gone[0]}), deleted by VACUUM or by "
             "hand",
-            hint=LEAVE_OUTPUTS,
+            hint=hint,
             uri=output.uri,
             files=gone,
         )

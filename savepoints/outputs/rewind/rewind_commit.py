@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import LEAVE_OUTPUTS, NotAlignedError
 from savepoints.io_errors import plain
 from savepoints.moments import epoch_ms, utc_now
-from savepoints.outputs.delta import batch_version, log, missing_files
+from savepoints.outputs.delta import batch_version, log
 from savepoints.outputs.rewind import shared_table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def take_back(
             table.restore(
                 version,
                 # It looks for all files in the table's directory; that they are there was seen.
-                ignore_missing_files=missing_files.is_clone(uri, version),
+                ignore_missing_files=True,
                 commit_properties=properties,
             )
         return _with_ids(table, uri, since, transactions, properties)

@@ -128,6 +128,26 @@ def isolated_again(made: str, target: Location, way: CopyMode) -> str:
     return str(target)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_trap_files_that_vacuum_removes_between_plan_and_execution(
+    on_local: Location, way: CopyMode
+) -> None:
+    """A clone reads none of them, and would refer to files that are gone."""
+    uri = tables.unpack("deletion_vectors", on_local / "totals")
+    newest = int(tables.opened(uri).version())
+    plan = planned(uri, on_local / "fork", way, newest)
+    adds, place = snapshot.read(uri, newest).files, Location.of(uri)
+    vectors = [one.path for add in adds if (one := snapshot.vector_at(add, place)) is not None]
+    place.delete(vectors)
+
+    with pytest.raises(NotAlignedError, match="is missing"):
+        isolated_copy.execute(plan, OPERATION)
+
+    assert not (on_local / "fork").exists("_delta_log/00000000000000000000.json")
+    isolated_copy.undo(plan, OPERATION)
+    assert (on_local / "fork").list() == []
+
+
 @pytest.mark.parametrize("first", WAYS)
 @pytest.mark.parametrize("second", WAYS)
 def test_a_fork_of_a_fork_has_the_rows_too(

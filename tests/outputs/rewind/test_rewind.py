@@ -20,8 +20,9 @@ from deltalake.exceptions import DeltaError
 from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
 from savepoints.model import OutputVersion, from_json, to_json
-from savepoints.outputs.delta import batch_version, missing_files
+from savepoints.outputs.delta import batch_version, missing_files, snapshot
 from savepoints.outputs.delta import log as delta_log
+from savepoints.outputs.fork import isolated_copy
 from savepoints.outputs.rewind import plan_text, rewind, rewind_commit
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from tests.outputs import tables
@@ -602,3 +603,63 @@ def test_trap_a_repetition_names_the_commit_that_was_made_and_not_one_after_it(
     write(uri, 50, None)
 
     assert rewind.execute(plan, "op-1") == first == table(uri).version() - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "batch"), [("plain", 2), ("deletion_vectors", 4), ("row_tracking", 2)]
+)
+def test_trap_files_that_vacuum_removes_between_plan_and_execution(
+    on_local: Location, name: str, batch: int
+) -> None:
+    """The table would point at files that are gone; no engine asks for vectors, Spark for none."""
+    uri = tables.unpack(name, on_local / "totals")
+    plan = planned(uri, batch)
+    if name == "deletion_vectors":
+        tables.append(uri, {"n": [1], "part": ["even"]}, OWN, batch + 1)
+    needed = snapshot.read(uri, plan.output.version).files
+    place = Location.of(uri)
+    vectors = [one.path for add in needed if (one := snapshot.vector_at(add, place)) is not None]
+    place.delete([vectors[0] if vectors else snapshot.file_at(needed[0]["path"], place).path])
+    before = table(uri).version()
+
+    with pytest.raises(NotAlignedError, match="is missing 1 file") as refused:
+        rewind.execute(plan, "op-1")
+
+    assert (
+        refused.value.hint == f"undo the operation (savepoints operations undo op-1), then {LEAVE}"
+    )
+    assert table(uri).version() == before
+
+
+def test_trap_files_of_the_original_that_vacuum_removes_before_its_clone_is_taken_back(
+    on_local: Location,
+) -> None:
+    original = written(on_local, 2)
+    uri = str(on_local / "fork" / "totals")
+    clone = isolated_copy.plan(at_batch(original, 1), uri, "clone", OWN, 1)
+    isolated_copy.execute(clone, "op-1")
+    write(uri, 2)
+    plan = planned(uri, 1)
+    place = Location.of(original)
+    place.delete([one.path for one in place.list() if one.path.endswith(".parquet")])
+
+    with pytest.raises(NotAlignedError, match="is missing 2 files"):
+        rewind.execute(plan, "op-2")
+
+    assert table(uri).version() == 1
+
+
+def test_trap_files_of_the_version_before_a_rewind_are_gone_when_it_is_undone(
+    on_local: Location,
+) -> None:
+    uri = written(on_local)
+    plan = planned(uri, 1)
+    rewind.execute(plan, "op-1")
+    table(uri).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    with pytest.raises(NotAlignedError, match=r"version 3 of .* is missing 2 files") as refused:
+        rewind.undo(plan, "op-1")
+
+    assert "put the files back" in refused.value.hint
+    assert "savepoints operations undo op-1" in refused.value.hint
+    assert rows(uri) == [0, 1]
