@@ -51,7 +51,7 @@ class JointPlan(JournalledPlan):
 def carry_out(plan: JointPlan, store: Store, move: Callable[[Journal], T], progress: Progress) -> T:
     """Begin or resume an operation whose leases are held, and do to the queries what it does."""
     log = journalled.begin_or_resume(plan, store, lambda: _refuse_changed(plan, store))
-    if plan.resumed:
+    if plan.resumed or log.operation.done:
         for one in plan.transitions:
             generation_change.refuse_gone_on(one, log.part(one.query))
     try:

@@ -41,6 +41,8 @@ from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 
 _WAIT = timedelta(minutes=10)
+# Names of the steps of an undo begin with it, and the query.
+_UNDO = "undo."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +122,43 @@ def undo(
     ):
         log = journalled.reopen(plan, store)
         _refuse_begun(plan, store)
-        if not log.is_done(journal.UNDOING):
-            way = rollback_plan.way_back(store, plan)
-            # From here on nothing that was done counts any more.
-            log.record(journal.UNDOING, plan=way)
+        back = _way_back(plan, store, log, progress)
         joint_plan.discard(plan, store, progress)
         faults.reach(f"{plan.verb}.undo_checkpoints")
-        if (back := rollback_plan.undoing(log.operation)) is not None:
-            _move(back.members, store, lambda query: log.part(f"undo.{query}"), held, progress)
+        if back is not None:
+            _move(back.members, store, partial(_part_of_undo, log), held, progress)
         log.finish(undone=True)
+
+
+def _way_back(
+    plan: JointPlan, store: Store, log: Journal, progress: Progress
+) -> PipelineRollbackPlan | None:
+    """Return how the queries go back, None if they are as they were.
+
+    A driver that nobody knows of may have gone on since an undo was interrupted, and have written
+    into tables that it had put back: their rows would be there twice, or keep others out.
+    """
+    if not log.is_done(journal.UNDOING):
+        # From here on nothing that was done counts any more.
+        log.record(journal.UNDOING, plan=rollback_plan.way_back(store, plan))
+    back = rollback_plan.undoing(log.operation)
+    if back is None:
+        return None
+    parts = {one.query: _part_of_undo(log, one.query) for one in back.transitions}
+    begun = any(one.is_done(journal.GENERATION_BEGUN) for one in parts.values())
+    gone_on = any(generation_change.has_gone_on(one, parts[one.query]) for one in back.transitions)
+    if gone_on and not begun:
+        joint_plan.discard(back, store, progress)
+        way = rollback_plan.way_back(store, plan)
+        log.record_instead(_UNDO, journal.UNDOING, plan=way)
+        return way
+    for one in back.transitions:
+        generation_change.refuse_gone_on(one, parts[one.query])
+    return back
+
+
+def _part_of_undo(log: Journal, query: str) -> Journal:
+    return log.part(f"{_UNDO}{query}")
 
 
 def _move(

@@ -439,15 +439,21 @@ def _written_behind(plan: TransitionPlan, newest: int | None) -> StalePlanError:
     )
 
 
+def has_gone_on(plan: TransitionPlan, log: Journal) -> bool:
+    """Return True if a query has other batches than its plan knows, and no generation begun."""
+    newest = safety_savepoint.newest_batch(plan.from_checkpoint)
+    return newest != plan.from_batch and not log.is_done(journal.GENERATION_BEGUN)
+
+
 def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     """Refuse to finish what was begun before batches that its safety savepoint does not have.
 
     A driver that nobody knows of may go on while an operation is unfinished. As long as no output
     was taken back, nothing is lost by planning anew.
     """
-    newest = safety_savepoint.newest_batch(plan.from_checkpoint)
-    if newest == plan.from_batch or log.is_done(journal.GENERATION_BEGUN):
+    if not has_gone_on(plan, log):
         return
+    newest = safety_savepoint.newest_batch(plan.from_checkpoint)
     if any(name.startswith("output") for name in log.operation.done) or _is_rewound(plan):
         raise _written_behind(plan, newest)
     raise StalePlanError(

@@ -121,10 +121,19 @@ class Journal:
 
     def record(self, step: str, **facts: object) -> None:
         """Record that a step's effect is there."""
+        self._record(step, facts, self.operation.done)
+
+    def record_instead(self, of: str, step: str, **facts: object) -> None:
+        """Record a step in place of all whose names begin in some way, which are done again."""
+        kept = {name: one for name, one in self.operation.done.items() if not name.startswith(of)}
+        self._record(step, facts, kept)
+
+    def _record(
+        self, step: str, facts: Mapping[str, object], done: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         faults.reach(f"{self.operation.verb}.{step}")
-        before = self.operation
-        done = {**before.done, step: {"at": rfc3339(utc_now()), **to_json(facts)}}
-        self.operation = dataclasses.replace(before, done=done)
+        before, now = self.operation, {"at": rfc3339(utc_now()), **to_json(facts)}
+        self.operation = dataclasses.replace(before, done={**done, step: now})
         self._write(before)
 
     def finish(self, *, undone: bool = False) -> None:

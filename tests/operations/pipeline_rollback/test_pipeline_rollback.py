@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from savepoints import faults
 from savepoints.errors import (
     NotAlignedError,
     NotFoundError,
@@ -222,6 +225,75 @@ def test_an_undo_that_is_killed_is_finished(line: Line, point: str) -> None:
 
     assert [line.rows(one) for one in QUERIES] == [ALL] * 3
     assert journal.all_unfinished(line.store.root) == []
+
+
+class Killed(BaseException):
+    """What a process would die of."""
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, point: str, do: Callable[[], object]) -> None:
+    """Do something that is killed somewhere."""
+
+    def reach(name: str) -> None:
+        if name == f"pipeline rollback.{point}":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "reach", reach)
+        with pytest.raises(Killed):
+            do()
+
+
+def go_on(line: Line, query: str, batch: int) -> None:
+    """Run a batch in a driver that nobody knows of."""
+    for log in ("offsets", "commits"):
+        line.live(query).put(f"{log}/{batch}", line.live(query).get(f"{log}/{batch - 1}"))
+    line.write(query, batch, line.store_id(query))
+
+
+@pytest.mark.parametrize(
+    "point", ["undoing", "undo.bronze.output_bronze_rewound", "undo.gold.followed"]
+)
+def test_trap_a_driver_goes_on_behind_an_undo_that_was_interrupted(
+    line: Line, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    """Its batch runs again: Delta must not drop it then, nor have its rows already."""
+    chain(line)
+    rewound = "gold.output_gold_rewound"
+    interrupted(monkeypatch, rewound, lambda: rolled_back(line, "silver", "before", every=True))
+    (begun,) = journal.all_unfinished(line.store.root)
+    undo = partial(unfinished.undo, line.configured_store, begun.id)
+    interrupted(monkeypatch, point, undo)
+    go_on(line, "bronze", NEWEST + 1)
+
+    undo()
+
+    assert journal.all_unfinished(line.store.root) == []
+    for query in QUERIES:
+        assert line.rows(query) == ALL
+        assert line.table(query).transaction_version(line.store_id(query)) == NEWEST
+        assert [one.path for one in line.checkpoint(query).list("commits")] == [f"commits/{NEWEST}"]
+    behind = next_version(
+        str(line.table("bronze").metadata().id), line.table("bronze").version() + 1
+    )
+    assert line.sources("silver", NEWEST) == (behind,)
+
+
+def test_trap_a_driver_goes_on_behind_a_rollback_that_its_caller_executes_again(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same plan, not one that was read from the journal."""
+    chain(line)
+    made, store = plan(line, "silver", "before", every=True), line.configured_store
+    again = partial(pipeline_rollback.execute, made, store)
+    interrupted(monkeypatch, "gold.output_gold_rewound", again)
+    go_on(line, "bronze", NEWEST + 1)
+
+    with pytest.raises(StalePlanError, match=r"bronze has run to batch 4 since"):
+        again()
+
+    unfinished.undo(store, made.operation_id)
+    assert [line.rows(one) for one in QUERIES] == [ALL] * 3
 
 
 def test_undone_as_a_whole_by_the_name_of_any_of_them(line: Line) -> None:
