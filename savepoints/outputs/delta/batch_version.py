@@ -220,7 +220,7 @@ def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
         oldest, at = commit.version, _reached(commit.transactions, app_ids)
         if at is None:
             continue
-        if _ended(commit.transactions, app_ids):
+        if _ended(commit.transactions, app_ids) or _was_over(uri, commit, app_ids):
             # What the generation wrote lies before the rewind, also what that took back.
             following = commit.version
             continue
@@ -262,6 +262,19 @@ def _ended(transactions: dict[str, int], app_ids: Sequence[str]) -> bool:
     ]
     begun = any(transactions[one] for one in log.rewinds(transactions))
     return max(later, default=-1) >= 0 or (bool(later) and begun)
+
+
+def _was_over(uri: str, commit: Commit, app_ids: Sequence[str]) -> bool:
+    """Return True if a commit undid the way back to a generation that had ended, and has still.
+
+    It names that one and the next, which never began; the one between, whose rows are there again,
+    is known by the ids in force alone.
+    """
+    operations = log.rewinds(commit.transactions)
+    if not operations or any(commit.transactions[one] for one in operations):
+        return False
+    known = log.transactions(uri, commit.version)
+    return _ended({app: known[app] for app in known.keys() - log.rewinds(known)}, app_ids)
 
 
 def _of_checkpoints(

@@ -549,6 +549,22 @@ def test_the_undo_of_a_truncation_is_not_the_end_of_a_generation_that_was_over(
     assert [output.version_of(batch, SECOND)[0] for batch in (1, 2, 3)] == [5, 8, 9]
 
 
+def test_trap_an_undone_way_back_to_an_ended_generation_does_not_begin_it_again(
+    output: Output,
+) -> None:
+    """It records batch 1 of the first, and has the rows of the second, which it does not name."""
+    first = [output.write(batch) for batch in range(4)]
+    safety = batch_version.version_of_batch("totals", output.uri, (APP,), 3)
+    rewound(output, 1, APP, SECOND, 0)
+    second = [output.write(batch, SECOND) for batch in (2, 3)]
+    back = rewind.plan(safety, "orders/", THIRD)
+    rewind.execute(back, "op-20261121-101531-aaaaaa")
+    rewind.undo(back, "op-20261121-101531-aaaaaa")
+
+    assert [output.version_of(batch)[0] for batch in range(5)] == [*first, first[-1]]
+    assert [output.version_of(batch, SECOND)[0] for batch in (1, 2, 3)] == [5, *second]
+
+
 def test_the_checkpoint_right_before_a_rewind_says_it_for_the_ended_generation(
     output: Output,
 ) -> None:
