@@ -67,6 +67,7 @@ def plan(
 
     Raises:
         NotAlignedError: If others have written to the live table.
+        IncompatibleError: If it cannot have the columns of the other one without losing something.
     """
     if source.kind == "files":
         raise _no_table(source.uri)
@@ -89,6 +90,8 @@ def plan(
             "or promote with --outputs point",
             uri=uri,
         )
+    if mine != theirs:
+        _refuse_generated(uri, source)
     before, after = dict(mine), dict(theirs)
     return Takeover(
         live, source, app_id, batch_id,
@@ -96,6 +99,31 @@ def plan(
         dropped=tuple(one for one in before if one not in after),
         retyped=tuple(one for one in after if before.get(one, after[one]) != after[one]),
     )  # fmt: skip
+
+
+def _refuse_generated(uri: str, source: OutputVersion) -> None:
+    """Refuse to exchange the columns of a table of which some are generated.
+
+    Delta takes them from the rows (`overwriteSchema`), as plain columns: the batches that follow do
+    not write them, and they would be null.
+    """
+    tables = (batch_version.open_table(uri), batch_version.open_table(source.uri, source.version))
+    generated = {
+        field.name
+        for table in tables
+        for field in table.schema().fields
+        if "delta.generationExpression" in field.metadata
+    }
+    if generated:
+        names = ", ".join(sorted(generated))
+        raise IncompatibleError(
+            f"the rows of {source.uri} cannot replace those of {uri}, because their columns differ "
+            f"and Delta would make plain columns of the generated ones: {names}",
+            hint="change the columns of the live table first, with Spark SQL: ALTER TABLE delta.`"
+            f"{Uri.parse(uri).for_spark}` ADD COLUMNS (…), or promote with --outputs point",
+            uri=uri,
+            columns=sorted(generated),
+        )
 
 
 def what(takeover: Takeover) -> str:

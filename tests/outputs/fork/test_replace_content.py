@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -11,13 +12,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import IncompatibleError, NotAlignedError
+from savepoints.io import Location
 from savepoints.model import OutputVersion, from_json, new_id
 from savepoints.moments import utc_now
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import write_batch
-from savepoints.outputs.fork import replace_content
+from savepoints.outputs.fork import isolated_copy, replace_content
 from savepoints.outputs.fork.replace_content import Takeover
 from savepoints.uri import Uri
+from tests.outputs import tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,6 +104,32 @@ def test_a_shared_table_keeps_its_columns(tmp_path: Path) -> None:
 
     with pytest.raises(IncompatibleError, match="their columns differ"):
         planned(tmp_path, own_rows="k = 'a'")
+
+
+def test_trap_generated_columns_become_plain_ones_when_the_fork_has_other_columns(
+    on_local: Location,
+) -> None:
+    """Seen with Spark: the batches after the promotion had null in them."""
+    uri = tables.unpack("generated", on_local / "live")
+    saved = batch_version.present("totals", uri, tables.APP)
+
+    def fork(name: str, *columns: str) -> OutputVersion:
+        wanted = json.dumps({"fields": [{"name": one, "type": "long"} for one in columns]})
+        there = str(on_local / name)
+        copy = isolated_copy.plan(saved, there, "copy", FORK, BATCH, wanted)
+        isolated_copy.execute(copy, OPERATION)
+        return batch_version.present("totals", there, FORK)
+
+    def plan(source: OutputVersion) -> Takeover:
+        return replace_content.plan(
+            "totals", uri, source,
+            owner="orders/", own_ids=(), app_id="orders/totals/2", batch_id=BATCH, own_rows=None,
+        )  # fmt: skip
+
+    assert plan(fork("same")).added == ()
+    with pytest.raises(IncompatibleError, match="of the generated ones: twice") as refused:
+        plan(fork("more", "extra"))
+    assert f"ALTER TABLE delta.`{uri}` ADD COLUMNS" in refused.value.hint
 
 
 def taken_over(directory: Path, **settings: str) -> Takeover:
