@@ -243,6 +243,7 @@ class Query:
         quarantine: str | None = None,
         policy: MergePolicy = "exact",
         until: datetime | None = None,
+        partial_history: bool = False,
         progress: Progress = silent,
     ) -> BoundPlan[MergePlan, ..., Merged]:
         """Plan to merge late events into live state and outputs, as if they had arrived on time.
@@ -255,6 +256,9 @@ class Query:
             quarantine: Where rows go that are not events; without it, such rows are refused.
             policy: `exact`, or what to give up.
             until: Merge only events from before this time.
+            partial_history: Compare the batch with what archive and Kafka still have, although the
+                query's first events are gone: it has not seen what is not among them, and what is
+                gone is older.
             progress: Called with one line for each step of the planning.
 
         Raises:
@@ -262,7 +266,15 @@ class Query:
             SourceDataGoneError: If neither archive nor Kafka has the events before.
         """
         asked = MergeRequest(
-            self.name, batch, input_name, controls, quarantine, policy, until, since
+            self.name,
+            batch,
+            input_name,
+            controls,
+            quarantine,
+            policy,
+            until,
+            since,
+            partial_history,
         )
         made = _merge.prepare(self.store, asked, progress=progress)
 

@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pytest
 
-from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    SourceDataGoneError,
+    UsageError,
+)
 from savepoints.local import LocalWorld
 from savepoints.operations.merge import merge as merging
 from savepoints.operations.merge.prepare import MergeRequest, Prepared
 from savepoints.operations.rollback import reset
 from savepoints.runtime.app import CombineFunction
+from savepoints.sources.combined import availability
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import journal
 from savepoints.store.tables.merge_ledger import Ledger
@@ -144,6 +150,44 @@ def test_trap_records_that_kafka_removed_before_the_query_began_are_not_needed(
     desk.arrive([Event("6", "c", 32, 61), Event("7", "a", 64, 55)])
     arrived = [one for chunk in desk.chunks for one in chunk]
     assert desk.desk.rows() == model(desk, [*arrived, *LATE])
+
+
+def test_events_from_before_the_archive_are_gone_for_good(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """As for every query that was there before its archive, in a topic with a retention."""
+    desk = LateDesk.open(world, spark, tmp_path, "windowed")
+    first = [Event("1", "a", 1, 3), Event("2", "b", 2, 15), Event("3", "a", 4, 12)]
+    desk.arrive(first)
+    topic = desk.desk.topics["events"]
+    ends = availability.ranges([topic], desk.desk.settings.kafka)[topic]
+    for partition in range(PARTITIONS):
+        Broker.of(world).forget(topic, partition, ends[partition].end)
+    second = [Event("4", "b", 8, 22), Event("5", "a", 16, 21)]
+    desk.arrive(second)
+    desk.archive()
+    desk.arrive([Event("6", "a", 32, 52), Event("7", "b", 64, 45)])
+    late = [Event("late", "a", 1000, 31), Event("late, of nobody", "c", 2000, 42)]
+    batch = desk.write([*late, second[0]])
+
+    with pytest.raises(SourceDataGoneError, match="are gone; there are those of") as refused:
+        desk.prepare(batch)
+    assert "merge with --partial-history" in refused.value.hint
+    early = desk.write([Event("early", "b", 1, 4)], "early.parquet")
+    with pytest.raises(SourceDataGoneError, match="1 entity cannot be replayed") as refused:
+        desk.prepare(early, partial_history=True)
+    for policy in ("append", "replay-all"):
+        with pytest.raises(UsageError, match=f"cannot be combined with --policy {policy}"):
+            desk.prepare(batch, partial_history=True, policy=policy)
+
+    prepared = desk.prepare(batch, partial_history=True)
+    assert (prepared.plan.rows, prepared.plan.known) == (2, 1)
+    assert any("make sure that" in one for one in prepared.plan.warnings)
+    desk.merge(prepared)
+
+    desk.arrive([Event("8", "c", 128, 61), Event("9", "a", 256, 90)])
+    arrived = [one for chunk in desk.chunks for one in chunk]
+    assert desk.desk.rows() == model(desk, [*arrived, *late])
 
 
 def doubling(live: pa.RecordBatch, late: pa.RecordBatch) -> pa.RecordBatch:

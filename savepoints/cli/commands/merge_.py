@@ -83,6 +83,13 @@ if TYPE_CHECKING:
     "age like 7d.",
 )
 @click.option(
+    "--partial-history",
+    is_flag=True,
+    help="Merge although the first events that QUERY has read are neither in the archive nor in "
+    "Kafka: you have made sure that it has not seen the events of the batch, and that what is gone "
+    "is older.",
+)
+@click.option(
     "--downstream",
     type=click.Choice(["none", "plan", "merge"]),
     default="none",
@@ -112,6 +119,7 @@ def command(
     wait: timedelta,
     *,
     dropped: bool,
+    partial_history: bool,
     undo: bool,
     consent: Consent,
 ) -> None:
@@ -166,7 +174,9 @@ def command(
     from savepoints.operations.merge.plan import MergePlan
     from savepoints.operations.merge.prepare import MergeRequest
 
-    asked = MergeRequest(query, batch, input_name, controls, quarantine, policy, until, since)
+    asked = MergeRequest(
+        query, batch, input_name, controls, quarantine, policy, until, since, partial_history
+    )
     prepared = cascade.prepare(call.store, asked, downstream, progress=call.output.progress)
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
     if plan.begun:

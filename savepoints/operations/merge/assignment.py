@@ -240,7 +240,7 @@ def _candidates(live: LiveQuery) -> list[BaseState]:
     bases = []
     for one in savepoints.values():
         offsets = lowest_offsets(one.cut.offsets)
-        if (clock := _clock(known, offsets)) is not None:
+        if live.has_all_since(offsets) and (clock := _clock(known, offsets)) is not None:
             bases.append(BaseState(one.id, clock, offsets))
     # Few are looked at closely: for each, files of the store and two versions of tables are read.
     *some, nothing = affected_entities.thinned(bases, BaseState(offsets=live.beginning))

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import CutFiles
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets, lowest_offsets
-from savepoints.errors import IncompatibleError
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    kafka_offsets,
+    lowest_offsets,
+)
+from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.operations.rollback import skipped_records
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.events import EventsOf, events
+from savepoints.sources.kafka.offsets import Ranges
 from savepoints.sources.kafka.reset_targets import Skips
 from savepoints.store import lineage
 from savepoints.store.batch_log import Batch
@@ -38,6 +44,9 @@ class LiveQuery:
     Attributes:
         until: Next-to-read offsets of that cut.
         reach: How far back the query's state can be told from its events.
+        beginning: Where its events begin: the offsets that it began with or, in a merge that may go
+            without the first events, the first that there still are.
+        lost: Those of `beginning` before which events are gone; empty if all are there.
         skipped: What arrived and was never read.
     """
 
@@ -48,14 +57,26 @@ class LiveQuery:
     checkpoint: Location
     until: KafkaOffsets
     beginning: KafkaOffsets
+    lost: KafkaOffsets
     history: GenerationHistory
     reach: Reach
     merges: tuple[Merge, ...]
     skipped: Skips
 
     @classmethod
-    def read(cls, store: Store, inputs: Inputs, live: Generation, until: KafkaOffsets) -> LiveQuery:
+    def read(
+        cls,
+        store: Store,
+        inputs: Inputs,
+        live: Generation,
+        until: KafkaOffsets,
+        *,
+        partial_history: bool = False,
+    ) -> LiveQuery:
         """Read what the store and the checkpoint know of it.
+
+        Args:
+            partial_history: Go without its first events where they are gone.
 
         Raises:
             NotAlignedError: If a savepoint is gone from which one of its generations began, or the
@@ -68,6 +89,8 @@ class LiveQuery:
         merges = tuple(history.in_effect(live.query, live.generation))
         for one in merges:
             inputs.require_merged(one, live.query)
+        beginning = lowest_offsets(position.read(checkpoint).initial.values())
+        lost = raised(beginning, inputs.ranges()) if partial_history else {}
         return cls(
             store,
             inputs,
@@ -75,7 +98,8 @@ class LiveQuery:
             live.generation,
             checkpoint,
             until,
-            lowest_offsets(position.read(checkpoint).initial.values()),
+            {topic: {**parts, **lost.get(topic, {})} for topic, parts in beginning.items()},
+            lost,
             history,
             lineage.reach(store, live.query),
             merges,
@@ -137,8 +161,37 @@ class LiveQuery:
             for name in self.inputs.app.inputs
         }
 
+    def refuse_partial(self) -> None:
+        """Refuse to go without the first events, if some are gone, and say how to allow it."""
+        if lost := raised(self.beginning, self.inputs.ranges()):
+            raise SourceDataGoneError(
+                f"the first events that {self.name} has read are gone; there are those of "
+                f"{text(lost)}. So it is unknown whether it has seen an event of the batch",
+                hint="if it has seen none of them, and what is gone is older, merge with "
+                "--partial-history (see docs/merging.md)",
+                query=self.name,
+                offsets=lost,
+            )
+
+    def has_all_since(self, offsets: KafkaOffsets) -> bool:
+        """Return True if all events from some offsets on are there."""
+        return all(
+            offsets.get(topic, {}).get(part, 0) >= first
+            for topic, part, first in by_partition(self.lost)
+        )
+
     def require_replayable(self, entities: int) -> None:
         """Refuse entities that have to be replayed from before something that no event tells of."""
+        if entities and self.lost:
+            raise SourceDataGoneError(
+                f"{count_text(entities, 'entity')} cannot be replayed, because {self.name} has no "
+                f"savepoint from between the first events that there are ({text(self.lost)}) and "
+                "their late events",
+                hint="merge only events that are newer than a savepoint taken after that, or "
+                "choose another --policy (see docs/merging.md)",
+                query=self.name,
+                entities=entities,
+            )
         if entities and self.reach.ends_with:
             raise IncompatibleError(
                 f"a replay of {count_text(entities, 'entity')} would lose a change to the state "
@@ -148,6 +201,23 @@ class LiveQuery:
                 query=self.name,
                 entities=entities,
             )
+
+
+def raised(beginning: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
+    """Return the first offset of each partition whose first events since some offsets are gone."""
+    found: KafkaOffsets = {}
+    for topic, part, offset in by_partition(beginning):
+        there = ranges.get(topic, {}).get(part)
+        if there is not None and there.earliest > offset:
+            found.setdefault(topic, {})[part] = there.earliest
+    return found
+
+
+def text(offsets: KafkaOffsets) -> str:
+    """Write offsets for people."""
+    return ", ".join(
+        f"{topic} partition {part} from {offset}" for topic, part, offset in by_partition(offsets)
+    )
 
 
 def require_one_position(query: str, cut: CutFiles) -> None:

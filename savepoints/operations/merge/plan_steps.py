@@ -7,9 +7,10 @@ from dataclasses import replace
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.moments import rfc3339
 from savepoints.operations.merge import assignment as assigned
-from savepoints.operations.merge import estimate, generation_plan
+from savepoints.operations.merge import estimate, generation_plan, live_query
 from savepoints.operations.merge import functions as merge_functions
 from savepoints.operations.merge.assignment import Assignment
+from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.operations.merge.replay import replay_strategy
 from savepoints.plan import Step
@@ -57,6 +58,18 @@ def complete(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePla
     first, *others = plan.steps
     first = replace(first, what=f"{first.what}; {estimate.text(expected)}")
     return replace(plan, expected=expected, steps=(first, *others))
+
+
+def not_compared(live: LiveQuery) -> tuple[str, ...]:
+    """Warn where a batch can be compared with a part of the query's events only."""
+    if not live.lost:
+        return ()
+    missing = (
+        f"the first events that {live.name} has read are gone; there are those of "
+        f"{live_query.text(live.lost)}. Other events of the batch count as new: make sure that "
+        f"{live.name} has not seen them, and that what is gone is older than they are"
+    )
+    return (missing,)
 
 
 def _append(plan: MergePlan, assignment: Assignment) -> MergePlan:

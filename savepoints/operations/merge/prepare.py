@@ -15,6 +15,7 @@ from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
     NotAlignedError,
+    SourceDataGoneError,
     UnfinishedOperationError,
     UsageError,
 )
@@ -96,6 +97,7 @@ class MergeRequest:
     policy: MergePolicy = "exact"
     until: datetime | None = None
     since: datetime | None = None
+    partial_history: bool = False
 
     @property
     def command(self) -> str:
@@ -108,6 +110,7 @@ class MergeRequest:
         words += ["--quarantine", self.quarantine] if self.quarantine else []
         words += ["--policy", self.policy] if self.policy != "exact" else []
         words += ["--until", rfc3339(self.until)] if self.until is not None else []
+        words += ["--partial-history"] if self.partial_history else []
         return shlex.join([*words, "--yes"])
 
 
@@ -128,6 +131,13 @@ def prepare(
             f"--dropped cannot be combined with --policy {asked.policy}, because the query has "
             "already read the dropped events",
             hint="omit --policy",
+            query=query,
+        )
+    if asked.partial_history and (asked.batch is None or asked.policy in {"append", "replay-all"}):
+        what = "--dropped" if asked.batch is None else f"--policy {asked.policy}"
+        raise UsageError(
+            f"--partial-history cannot be combined with {what}",
+            hint="use it with --batch and --policy exact or merge-function",
             query=query,
         )
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
@@ -156,7 +166,9 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
         inputs.archive(name)
         require_one_position(query, cut)
         forms.require_rows(query, cut)
-    live_query = LiveQuery.read(store, inputs, live, position)
+    live_query = LiveQuery.read(
+        store, inputs, live, position, partial_history=asked.partial_history
+    )
     progress("reading the batch (starts Spark if it is not running)")
     from savepoints.spark.session import session, session_for
 
@@ -187,13 +199,18 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
                 plan,
                 rows=found.rows,
                 known=max(0, plan.known - found.rows),
-                warnings=plan_steps.not_merged(plan, found.otherwise),
+                warnings=(
+                    *plan_steps.not_merged(plan, found.otherwise),
+                    *plan_steps.not_compared(live_query),
+                ),
             )
             if found.rows:
                 assigned = assignment.assign(found, policy)
                 plan = plan_steps.complete(plan, assigned, cut)
-    except BaseException:
+    except BaseException as error:
         scratch.discard(store, operation_id, work)
+        if isinstance(error, SourceDataGoneError) and not asked.partial_history:
+            live_query.refuse_partial()
         raise
     return Prepared(plan, work, late, assigned, app, settings, time.monotonic() - begun)
 
