@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from savepoints import faults
@@ -58,6 +58,7 @@ def append(
     begin: KafkaOffsets,
     end: KafkaOffsets,
     topic_ids: Mapping[str, str] | None = None,
+    confirm: Callable[[], None] = lambda: None,
 ) -> None:
     """Append a batch of Kafka that begins where the archive ends.
 
@@ -68,6 +69,11 @@ def append(
 
     Args:
         begin: Where the batch begins; a partition that is not in it begins at 0.
+        confirm: Raises if the batch must not be appended; asked when its records have been read.
+
+    Raises:
+        NotAlignedError: If it does not begin where the archive ends, or has records from before its
+            beginning or from after its end.
     """
     location = Location.of(uri)
     table = archive_table.require(location)
@@ -89,6 +95,8 @@ def append(
     written = archive_files.write(parts, location, directory)
     beyond = sum(rows for rows, _ in written.arrived.values()) - (after - before)
     _refuse_doubles(written.arrived, max(written.doubled, beyond))
+    _refuse_outside(uri, written.offsets, begin, end)
+    confirm()
     came = progress.of_batch(written.arrived, begin, end, topic_ids or {})
     note = {"arrivals": progress.to_json(came)}
     archive_table.append_files(location, written.files, _ARRIVED, after, note, after=before)
@@ -275,6 +283,24 @@ def _with_merge(events: DataFrame, merge_id: str | None) -> DataFrame:
 
     op = F.col("op") if "op" in events.columns else F.lit(None).cast("string")
     return events.select(*EVENT, F.lit(merge_id).cast("string").alias("merge_id"), op.alias("op"))
+
+
+def _refuse_outside(
+    uri: str,
+    offsets: Mapping[tuple[str, int], tuple[int, int]],
+    begin: KafkaOffsets,
+    end: KafkaOffsets,
+) -> None:
+    for (topic, part), (first, last) in offsets.items():
+        start, stop = begin.get(topic, {}).get(part, 0), end.get(topic, {}).get(part)
+        if stop is not None and not start <= first <= last < stop:
+            raise NotAlignedError(
+                f"the batch for the archive {uri} has offsets {first} to {last} of topic {topic} "
+                f"partition {part}, but it is the batch from {start} up to {stop}",
+                hint="run only one job per archive, and change decode if it changes Kafka's "
+                "offsets; nothing was added",
+                uri=uri,
+            )
 
 
 def _refuse_doubles(places: Iterable[tuple[str, int]], doubled: int) -> None:

@@ -66,11 +66,13 @@ class WrittenFiles:
 
     Attributes:
         arrived: Records and newest event time (microseconds) by topic and partition.
+        offsets: First and last offset by topic and partition.
         doubled: Rows that share a position with another.
     """
 
     files: tuple[File, ...]
     arrived: Mapping[tuple[str, int], tuple[int, int | None]]
+    offsets: Mapping[tuple[str, int], tuple[int, int]]
     doubled: int
 
 
@@ -145,7 +147,10 @@ def first_entities(root: Location, file: File) -> set[str]:
 def _summed(found: list[Row], directory: str) -> WrittenFiles:
     files: dict[str, list[Row]] = {}
     arrived: dict[tuple[str, int], tuple[int, int | None]] = {}
+    offsets: dict[tuple[str, int], tuple[int, int]] = {}
     for row in found:
+        first, last = offsets.get((row.topic, row.partition), (row.lowest, row.highest))
+        offsets[row.topic, row.partition] = min(first, row.lowest), max(last, row.highest)
         files.setdefault(row.name, []).append(row)
         count, newest = arrived.get((row.topic, row.partition), (0, None))
         later = max((one for one in (newest, row.newest) if one is not None), default=None)
@@ -153,6 +158,7 @@ def _summed(found: list[Row], directory: str) -> WrittenFiles:
     return WrittenFiles(
         tuple(_file(f"{directory}/{name}", rows) for name, rows in sorted(files.items())),
         arrived,
+        offsets,
         sum(row.rows - row.records for row in found),
     )
 

@@ -123,15 +123,8 @@ class ArchiveProgress:
     def require_same(self, topic_ids: Mapping[str, str]) -> None:
         """Check that topics have not been recreated since they were archived."""
         for topic in sorted(topic_ids):
-            known = {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}
-            if known - {topic_ids[topic]}:
-                raise SourceDataGoneError(
-                    f"topic {topic} has been deleted and recreated since it was archived at "
-                    f"{self.uri}, so its offsets now refer to other records",
-                    hint="archive the new topic at another URI",
-                    uri=self.uri,
-                    topic=topic,
-                )
+            for one in {row.topic_id for row in self.rows if row.topic == topic and row.topic_id}:
+                require_same_topic(self.uri, {topic: one}, topic_ids)
 
     def newest_stretch(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return first and next offset of the newest gapless range; None if unknown."""
@@ -152,6 +145,19 @@ class ArchiveProgress:
             if same and before.end_offset != row.first_offset:
                 found.append((row.topic, row.partition, before.end_offset, row.first_offset))
         return found
+
+
+def require_same_topic(uri: str, known: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Check that topics whose ids are known have not been recreated since."""
+    for topic, known_id in known.items():
+        if now.get(topic) != known_id:
+            raise SourceDataGoneError(
+                f"topic {topic} has been deleted and recreated since it was archived at {uri}, so "
+                "its offsets now refer to other records",
+                hint="archive the new topic at another URI",
+                uri=uri,
+                topic=topic,
+            )
 
 
 def load(uri: str) -> ArchiveProgress:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position, lowest_offsets
 from savepoints.config.settings import KafkaSettings
-from savepoints.errors import NotAlignedError
+from savepoints.errors import NotAlignedError, QueryRunningError
 from savepoints.io import Location
 from savepoints.sources.archive import archive, progress, same_decoding
 from savepoints.sources.events.events import RAW, Decoding, events
@@ -60,15 +60,8 @@ def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
     if what.most:
         reader = reader.option("maxOffsetsPerTrigger", what.most)
 
-    def write(records: DataFrame, _batch_id: int) -> None:
-        now = position.read(checkpoint)
-        archive.append(
-            what.uri,
-            events(records, what.decoding),
-            begin=now.offsets,
-            end=lowest_offsets(now.begun_positions),
-            topic_ids=ids,
-        )
+    def write(records: DataFrame, batch_id: int) -> None:
+        append(what, ids, records, batch_id)
 
     writer = (
         reader.load()
@@ -82,6 +75,45 @@ def start(spark: SparkSession, what: Archiving) -> StreamingQuery:
     return writer.trigger(
         processingTime=f"{int(what.every.total_seconds() * 1000)} milliseconds"
     ).start()
+
+
+def append(
+    what: Archiving, topic_ids: Mapping[str, str], records: DataFrame, batch_id: int
+) -> None:
+    """Append a batch of the archive's query.
+
+    Args:
+        topic_ids: Kafka's id of the topic when the query began.
+        records: Columns `RAW_SCHEMA`.
+
+    Raises:
+        QueryRunningError: If the checkpoint is at another batch: the range of that one would be
+            written down for the records of this one.
+        SourceDataGoneError: If the topic was recreated since the query began: its records have
+            offsets of their own.
+    """
+    checkpoint = Location.of(what.uri) / archive.CHECKPOINT
+    now = position.read(checkpoint)
+    if now.begun != batch_id:
+        raise QueryRunningError(
+            f"another process runs the query of the archive {what.uri}: this one writes batch "
+            f"{batch_id}, but batch {now.next_batch} is the next one in {checkpoint}",
+            hint="run only one job per archive; this batch was not added, and the next run "
+            "continues where the archive ends",
+            uri=what.uri,
+        )
+
+    def require_same_topic() -> None:
+        progress.require_same_topic(what.uri, topic_ids, topics.ids([what.topic], what.kafka))
+
+    archive.append(
+        what.uri,
+        events(records, what.decoding),
+        begin=now.offsets,
+        end=lowest_offsets(now.begun_positions),
+        topic_ids=topic_ids,
+        confirm=require_same_topic,
+    )
 
 
 def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:

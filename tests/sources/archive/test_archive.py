@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import RemoveAction
+from pyspark.sql import functions as F
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import (
@@ -34,6 +35,7 @@ from savepoints.sources.archive import table as archive_table
 from savepoints.sources.combined import archive_then_kafka, archiving_query, availability
 from savepoints.sources.combined.archiving_query import Archiving
 from savepoints.sources.events.events import Decoding, events
+from savepoints.sources.kafka import topics
 from tests import spark_session
 from tests.sources import json_input
 from tests.sources.broker import Broker
@@ -306,6 +308,60 @@ def test_trap_what_two_jobs_read_at_the_same_time_is_not_archived_twice(
         archive_table.append_files(location, [file], archive._ARRIVED, 20, {}, after=5)
 
     assert len(rows_of(uri)) == 10
+
+
+def test_trap_a_slow_driver_does_not_write_down_the_range_of_another_batch(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """The records of its own batch would be there twice, and those of the other one never."""
+    topic, uri = broker.make(partitions=1), str(tmp_path / "archive")
+    produce(broker, topic, 1, 5, seed=1)
+    archive_now(spark, broker, topic, uri)
+    what = Archiving(uri, topic, DECODING, broker.settings)
+
+    for batch in (0, 2):
+        with pytest.raises(QueryRunningError, match=f"writes batch {batch}, but batch 1 is the"):
+            archiving_query.append(what, {}, raw(spark, 0, 5), batch)
+
+    assert len(rows_of(uri)) == 5
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 5), (4, 8), (6, 11)])
+def test_trap_records_that_are_not_of_the_batch_are_not_archived(
+    spark: SparkSession, tmp_path: Path, first: int, last: int
+) -> None:
+    uri = str(tmp_path / "archive")
+    archive.make(spark, uri)
+    batch = events(raw(spark, first, last), DECODING)
+
+    said = rf"offsets {first} to {last - 1} of topic t partition 0, .* from 5 up to 10"
+    with pytest.raises(NotAlignedError, match=said):
+        archive.append(uri, batch, begin={"t": {0: 5}}, end={"t": {0: 10}})
+
+    assert rows_of(uri) == []
+
+
+@pytest.mark.nightly
+def test_trap_a_topic_that_is_made_again_while_it_is_archived(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Its offsets go on, as it looks, where those of the old one ended."""
+    topic, uri = broker.make(partitions=1), str(tmp_path / "archive")
+    produce(broker, topic, 1, 5, seed=1)
+    archive_now(spark, broker, topic, uri)
+    what = Archiving(uri, topic, DECODING, broker.settings)
+    ids = topics.ids([topic], broker.settings)
+    broker.remove(topic)
+    broker.make(partitions=1, name=topic)
+    produce(broker, topic, 1, 9, seed=2)
+    checkpoint = Location.of(uri) / archive.CHECKPOINT
+    begun = checkpoint.get("offsets/0").replace(b'"0":5', b'"0":9')
+    checkpoint.put("offsets/1", begun)
+
+    with pytest.raises(SourceDataGoneError, match=f"{topic} has been deleted and recreated"):
+        archiving_query.append(what, ids, raw(spark, 5, 9).withColumn("topic", F.lit(topic)), 1)
+
+    assert len(rows_of(uri)) == 5
 
 
 def test_trap_a_compaction_that_lost_events_is_not_committed(
