@@ -18,12 +18,13 @@ from savepoints.errors import NativeOnlyError, UsageError
 from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint
 from savepoints.observe.recorder import recorded
+from savepoints.operations.savepoint import restore_checks
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, manifest, native
-from savepoints.store.savepoint.manifest import Manifest
+from savepoints.store.savepoint.manifest import Manifest, StoredFile
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ def execute(
 
     Raises:
         PlacementError: If a state row is not in the partition of its key.
+        VerificationError: If a native file is missing or has another checksum than the manifest;
+            see `restore_checks.require_intact`.
         LockedError: If another process writes the rows of this savepoint.
     """
     with (
@@ -114,6 +117,11 @@ def _export(
     etag = store.root.head(path).etag
     stored = store.manifest(plan.savepoint_id)
     if "canonical" not in stored.savepoint.forms:
+        files = _mounted(stored)
+        restore_checks.require_present(store, stored.savepoint, files)
+        # The rows get hashes of their own, by which what was damaged here would be whole. Of large
+        # files Spark's readers check each block.
+        restore_checks.require_intact(store, plan.savepoint_id, files)
         progress("writing the state rows (starts Spark if it is not running)")
         stored = with_rows(stored, store, tasks=tasks, check=held.check)
         faults.reach("export.exported")
@@ -193,12 +201,12 @@ def with_rows(
 
 def mount(stored: Manifest, store: Store, scratch: Location) -> None:
     """Lay out the native files of a savepoint for reading its canonical operators."""
-    savepoint = stored.savepoint
-    hidden = [one.operator_id for one in savepoint.operators if one.native_only]
-    native.lay_out(
-        store.root,
-        stored.native,
-        lambda path: not is_of_operator(path, hidden),
-        scratch,
-        savepoint.cut.partitions,
-    )
+    wanted = {file.path for file in _mounted(stored)}
+    partitions = stored.savepoint.cut.partitions
+    native.lay_out(store.root, stored.native, wanted.__contains__, scratch, partitions)
+
+
+def _mounted(stored: Manifest) -> list[StoredFile]:
+    """Return the native files that are read for rows."""
+    hidden = [one.operator_id for one in stored.savepoint.operators if one.native_only]
+    return [file for file in stored.native if not is_of_operator(file.path, hidden)]

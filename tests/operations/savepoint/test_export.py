@@ -9,7 +9,13 @@ import pytest
 
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY
-from savepoints.errors import LockedError, NativeOnlyError, SavepointNotFoundError, UsageError
+from savepoints.errors import (
+    LockedError,
+    NativeOnlyError,
+    SavepointNotFoundError,
+    UsageError,
+    VerificationError,
+)
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS
@@ -218,3 +224,29 @@ def test_trap_a_mounted_savepoint_of_offset_log_2_says_how_many_partitions_there
 
     offsets = (on_local / "mounted").get("offsets/0").decode().split("\n")
     assert json.loads(offsets[1])["conf"][PARTITIONS_KEY] == "2"
+
+
+@pytest.mark.parametrize(
+    ("sample", "path"),
+    [("hdfs", "state/0/0/4.delta"), ("rocksdb", None), ("hdfs_snapshot", None)],
+)
+def test_trap_a_damaged_native_file_is_exported_with_a_hash_that_fits(
+    sample: str, path: str | None, on_local: Location, local_store: Store
+) -> None:
+    """One bit is flipped, so that the size is right."""
+    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+    stored = local_store.manifest(taken.id)
+    state = (one for one in stored.native if one.path.startswith("state/"))
+    file = max(state, key=lambda one: (one.path == path, one.size))
+    data = bytearray(local_store.root.get(file.stored_at))
+    data[len(data) // 2] ^= 1
+    local_store.root.delete([file.stored_at])  # It may be a hard link of the live one.
+    local_store.root.put(file.stored_at, bytes(data))
+    plan = export.plan(local_store, taken.id)
+    before = contents(local_store.root / "savepoints")
+
+    with pytest.raises(VerificationError, match="failed the SHA-256 check") as refused:
+        export.execute(plan, local_store)
+
+    assert refused.value.details["files"] == [file.stored_at]
+    assert contents(local_store.root / "savepoints") == before
