@@ -236,11 +236,10 @@ def _read(
         name, inputs.topic(name), inputs.decoding(name), inputs.app.kafka_input(name).encode
     )
     with threads.pool() as pool:
-        same = pool.submit(inputs.require_same_decoding, spark)
-        # What is newer than all that was read does not come too late to be appended.
-        clock = pool.submit(
-            lambda: None if asked.policy == "append" else live.clock(spark, name, live.until)
-        )
+        # What is appended is compared with nothing, and nothing in it is too new.
+        compared = asked.policy != "append"
+        same = pool.submit(lambda: inputs.require_same_decoding(spark) if compared else None)
+        clock = pool.submit(lambda: live.clock(spark, name, live.until) if compared else None)
         late = late_batch.read(
             spark,
             asked.batch,
