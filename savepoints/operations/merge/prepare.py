@@ -226,6 +226,7 @@ def _read(
     """Read the batch and check its rows."""
     aside = None if asked.quarantine is None else place / scratch.SET_ASIDE
     if asked.batch is None:
+        live.inputs.require_same_decoding(spark)
         return dropped.as_batch(
             dropped.find(spark, live, place / "read", since=asked.since, progress=progress),
             name,

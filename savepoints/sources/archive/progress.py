@@ -104,8 +104,15 @@ class ArchiveProgress:
             known[row.partition] = max(end, known.get(row.partition, 0))
         return found
 
-    def require(self, offsets: KafkaOffsets) -> None:
-        """Check that the archive reaches some offsets."""
+    def require(self, offsets: KafkaOffsets, since: KafkaOffsets | None = None) -> None:
+        """Check that the archive reaches some offsets, with each record up to there once.
+
+        Args:
+            since: From these offsets on; None for where the archive begins.
+
+        Raises:
+            NotAlignedError: If it ends before, has a gap, or has archived records twice.
+        """
         short = [
             f"{topic} partition {part}: wanted up to {offset}, archived up to "
             f"{self.end.get(topic, {}).get(part, 0)}"
@@ -117,6 +124,21 @@ class ArchiveProgress:
                 f"the archive {self.uri} does not reach far enough: {'; '.join(short)}",
                 hint="archive the newer records as well: python -m savepoints.jobs.archive "
                 "QUERY INPUT --until latest",
+                uri=self.uri,
+            )
+        wrong = [
+            f"{topic} partition {part}: offsets {min(first, last)} to {max(first, last) - 1} "
+            f"{'missing' if first < last else 'archived twice'}"
+            for topic, part, first, last in self.holes()
+            if max(min(first, last), (since or {}).get(topic, {}).get(part, 0))
+            < min(max(first, last), offsets.get(topic, {}).get(part, 0))
+        ]
+        if wrong:
+            raise NotAlignedError(
+                f"the archive {self.uri} does not have each record once: {'; '.join(wrong)}",
+                hint="archive the topic again at another URI, if Kafka still has the records; to "
+                "compare the archive with Kafka: python -m savepoints.jobs.archive QUERY INPUT "
+                "--check",
                 uri=self.uri,
             )
 
@@ -136,15 +158,25 @@ class ArchiveProgress:
         return max(ends, default=first), self.end[topic][partition]
 
     def holes(self, topic: str | None = None) -> list[tuple[str, int, int, int]]:
-        """Return the gaps between batches: topic, partition, from, to."""
-        found = []
-        rows = [row for row in self.rows if topic in {None, row.topic}]
-        ordered = sorted(rows, key=lambda row: (row.topic, row.partition, row.first_offset))
-        for before, row in pairwise(ordered):
-            same = (before.topic, before.partition) == (row.topic, row.partition)
-            if same and before.end_offset != row.first_offset:
-                found.append((row.topic, row.partition, before.end_offset, row.first_offset))
-        return found
+        """Return the gaps between batches: topic, partition, from, to.
+
+        Where batches overlap, `to` is before `from`.
+        """
+        return [one for one in self._holes if topic in {None, one[0]}]
+
+    @cached_property
+    def _holes(self) -> list[tuple[str, int, int, int]]:
+        # The rows come in no order; an empty batch lies before the one that begins where it does.
+        ordered = sorted(
+            self.rows,
+            key=lambda row: (row.topic, row.partition, row.first_offset, row.end_offset),
+        )
+        return [
+            (row.topic, row.partition, before.end_offset, row.first_offset)
+            for before, row in pairwise(ordered)
+            if (before.topic, before.partition) == (row.topic, row.partition)
+            and before.end_offset != row.first_offset
+        ]
 
 
 def require_same_topic(uri: str, known: Mapping[str, str], now: Mapping[str, str]) -> None:

@@ -36,6 +36,10 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress
     Args:
         since: From these offsets on; a partition not in it from 0.
         until: Up to these; partitions not in it are not read.
+
+    Raises:
+        SourceDataGoneError: If the archive begins after the first of them.
+        NotAlignedError: If it has a gap between them, or has archived records twice.
     """
     found = Seam({}, {}, {}, {})
     late = []
@@ -61,6 +65,8 @@ def seam(since: KafkaOffsets | None, until: KafkaOffsets, known: ArchiveProgress
             hint="choose a savepoint that was taken after the archive began: savepoints list",
             uri=known.uri,
         )
+    if known is not None:
+        known.require(found.archive_to, found.archive_from)
     return found
 
 

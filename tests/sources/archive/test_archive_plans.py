@@ -76,6 +76,35 @@ def test_each_offset_is_read_exactly_once(
     assert offsets(alone.kafka_from, alone.kafka_to) == wanted
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (((0, 10), (12, 20)), "offsets 10 to 11 missing"),
+        (((0, 10), (8, 20)), "offsets 8 to 9 archived twice"),
+    ],
+)
+def test_trap_a_gap_in_the_archive_is_not_read_over(
+    rows: tuple[tuple[int, int], ...], said: str
+) -> None:
+    """What is missing would count as never seen, and what is there twice is replayed twice."""
+    known = ArchiveProgress("x", tuple(Arrival("t", 0, *one, one[1] - one[0], 1) for one in rows))
+
+    for since, until in ((0, 20), (9, 11), (8, 30)):
+        with pytest.raises(NotAlignedError, match=f"t partition 0: {said}"):
+            archive_then_kafka.seam({"t": {0: since}}, {"t": {0: until}}, known)
+    with pytest.raises(NotAlignedError, match=said):
+        known.clock({"t": {0: 20}})
+    for since, until in ((0, 8), (12, 20), (12, 30)):
+        archive_then_kafka.seam({"t": {0: since}}, {"t": {0: until}}, known)
+    known.clock({"t": {0: 8}})
+
+
+def test_trap_rows_of_empty_batches_come_in_any_order() -> None:
+    rows = [Arrival("t", 0, *one, 0, None) for one in ((5, 8), (5, 5), (0, 5), (0, 0), (8, 8))]
+
+    assert ArchiveProgress("x", tuple(rows)).holes() == []
+
+
 @given(histories(), st.lists(st.integers(0, 30), min_size=3, max_size=3))
 def test_no_event_before_the_offsets_is_later_than_the_clock(
     rows: list[Arrival], offsets: list[int]
