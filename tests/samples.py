@@ -9,11 +9,13 @@ import zipfile
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.handle import Store
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut, OperatorState, OutputVersion, Savepoint
 from savepoints.operations.savepoint import create
 from savepoints.plan import Progress, silent
+from savepoints.store.tables.merge_ledger import Merge
 
 CHECKPOINTS = Path(__file__).parent / "data" / "checkpoints"
 OLDER = Path(__file__).parent / "data" / "older_spark"
@@ -134,4 +136,32 @@ def savepoint(
         outputs=outputs,
         tags=tags,
         state=state,  # type: ignore[arg-type]
+    )
+
+
+def merge(query: str, offsets: KafkaOffsets, at: datetime, merge_id: str = "op-merge") -> Merge:
+    """Return a merge of one event, which a query made when it had read up to some offsets."""
+    return Merge(
+        id=merge_id,
+        query=query,
+        generation=2,
+        input="orders",
+        batch="late.parquet",
+        content_hash="",
+        rows=1,
+        known=0,
+        entities=1,
+        first_event_time=None,
+        last_event_time=None,
+        policy="exact",
+        way="short",
+        controls=0,
+        controls_differing=0,
+        batch_id=7,
+        offsets=offsets,
+        outputs=(),
+        descent=(),
+        pause_seconds=0.0,
+        by="test",
+        at=at,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.errors import SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
@@ -51,6 +52,23 @@ class GenerationHistory:
         """
         return merge_ledger.in_effect(self.merges, self.ancestry(query, generation))
 
+    def begins_behind(self, live: Generation, merge: Merge, beginning: KafkaOffsets) -> bool:
+        """Return True if a query was reset to offsets from which it does not read a merge again.
+
+        Args:
+            beginning: Where it began with empty state, as its checkpoint says.
+        """
+        known = self.ancestry(live.query, live.generation).generations
+        reset = any(
+            _is_empty_reset(one) and one.begun_at > merge.at
+            for one in self.generations
+            if (one.query, one.generation) in known
+        )
+        return reset and all(
+            beginning.get(topic, {}).get(part, 0) >= offset
+            for topic, part, offset in by_partition(merge.offsets)
+        )
+
 
 @dataclass(frozen=True)
 class Reach:
@@ -84,7 +102,7 @@ def reach(store: Store, query: str) -> Reach:
     while True:
         newest[at.generation], first[at.generation] = until, 0
         where = f"generation {at.generation}"
-        if at.begun_by not in _PLAIN:
+        if at.begun_by not in _PLAIN and not _is_empty_reset(at):
             return Reach(newest, first, f"{where} was begun by {at.begun_by}")
         if at.begun_from is None:
             return Reach(newest, first, "")
@@ -100,6 +118,11 @@ def reach(store: Store, query: str) -> Reach:
         if origin.query != query or origin.generation not in generations:
             return Reach(newest, first, f"{where} began from {origin.id} of {origin.query}")
         at, until = generations[origin.generation], origin.cut.batch_id
+
+
+def _is_empty_reset(generation: Generation) -> bool:
+    """Return True for a generation that begins with nothing, at offsets that somebody chose."""
+    return generation.begun_by == "reset" and generation.begun_from is None
 
 
 def batches(

@@ -129,6 +129,31 @@ def test_records_that_a_reset_skipped_are_merged_as_any_others(begun: LateDesk) 
     assert desk.rows() == model(begun, [*arrived, *skipped])
 
 
+def test_trap_what_a_reset_skipped_and_a_later_one_read_is_known(begun: LateDesk) -> None:
+    """It was merged once more; and what was merged counts as known only where it is read again."""
+    skipped = [Event("6", "a", 32, 44), Event("7", "b", 64, 45)]
+    begun.produce(skipped)
+    desk = begun.desk
+    skip = reset.plan(desk.store, desk.query, Target("latest"), state="keep")
+    reset.execute(skip, desk.store)
+    begun.arrive([Event("8", "c", 128, 61)])
+    again = reset.plan(desk.store, desk.query, Target("earliest"), outputs="truncate")
+    reset.execute(again, desk.store)
+    desk.run(until="latest")
+
+    known = begun.prepare(begun.write(skipped), policy=POLICY)
+    assert (known.plan.rows, known.plan.known) == (0, 2)
+    merged = begun.write([Event("late", "a", 1000, 43.5)], "late.parquet")
+    begun.merge(begun.prepare(merged, policy=POLICY))
+    assert begun.prepare(merged, policy=POLICY).plan.has_nothing_to_do
+
+    behind = reset.plan(desk.store, desk.query, Target("latest"), outputs="truncate")
+    reset.execute(behind, desk.store)
+    begun.arrive([Event("9", "a", 256, 62)])
+    new = begun.prepare(merged, policy=POLICY)
+    assert (new.plan.rows, new.plan.known) == (1, 0)
+
+
 @pytest.mark.parametrize("policy", ["exact", POLICY])
 def test_trap_records_that_kafka_removed_before_the_query_began_are_not_needed(
     world: LocalWorld,

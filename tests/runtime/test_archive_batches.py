@@ -32,6 +32,7 @@ from savepoints.sources.combined import archiving_query, availability
 from savepoints.sources.combined.archiving_query import Archiving
 from savepoints.sources.events.events import RAW_SCHEMA, events
 from savepoints.store.tables.merge_ledger import Merge
+from tests import samples
 from tests.sources import json_input
 from tests.sources.broker import Broker
 from tests.sources.json_input import BEGINNING, CUSTOMERS, DECODING, add_late, order
@@ -151,30 +152,7 @@ class World:
 
 
 def merged_at(offsets: KafkaOffsets, merge_id: str = "op-merge") -> Merge:
-    return Merge(
-        id=merge_id,
-        query="hours",
-        generation=2,
-        input="orders",
-        batch="late.parquet",
-        content_hash="",
-        rows=1,
-        known=0,
-        entities=1,
-        first_event_time=None,
-        last_event_time=None,
-        policy="exact",
-        way="short",
-        controls=0,
-        controls_differing=0,
-        batch_id=7,
-        offsets=offsets,
-        outputs=(),
-        descent=(),
-        pause_seconds=0.0,
-        by="test",
-        at=BEGINNING,
-    )
+    return samples.merge("hours", offsets, BEGINNING, merge_id)
 
 
 def truth(events: Sequence[Event]) -> list[tuple[Any, ...]]:

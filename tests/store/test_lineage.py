@@ -7,9 +7,11 @@ import json
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint
+from savepoints.moments import utc_now
 from savepoints.store import batch_log, lineage
 from tests import samples
 
@@ -59,6 +61,29 @@ def test_batches_that_were_rolled_back_do_not_count(store: Store) -> None:
     assert known.has(of(third, 2, 9))
     assert not known.has(saved(store, 7))
     assert known.first == {1: 0, 2: 4}
+
+
+def test_a_reset_to_empty_state_is_told_from_its_events(store: Store) -> None:
+    begin(store, 2, "reset", None)
+
+    known = lineage.reach(store, QUERY)
+
+    assert (known.ends_with, known.newest) == ("", {2: None})
+
+
+def test_trap_a_reset_behind_a_merge_does_not_read_it_again(store: Store) -> None:
+    live = store.generations.current(QUERY)
+    merge = samples.merge(QUERY, {"t": {0: 10, 1: 10}}, utc_now())
+    at: KafkaOffsets = {"t": {0: 10, 1: 12}}
+    # It was merged into the query that began there.
+    assert not lineage.GenerationHistory.of(store).begins_behind(live, merge, at)
+
+    begin(store, 2, "reset", None)
+
+    known, live = lineage.GenerationHistory.of(store), store.generations.current(QUERY)
+    assert known.begins_behind(live, merge, at)
+    assert not known.begins_behind(live, merge, {"t": {0: 10, 1: 9}})
+    assert not known.begins_behind(live, merge, {"t": {0: 10}})
 
 
 @pytest.mark.parametrize("by", ["reset", "promote", "create", "fork"])

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # What they keep depends on what they are given at a time, or on when they look at the watermark.
 _OF_FUNCTIONS = ("applyInPandasWithState", "flatMapGroupsWithState", "transformWithState")
 _WITHIN = "dedupeWithinWatermark"
-# A stream is taken to have had at most so many batches: each is compared with each event.
+# Slices, each compared with each event; a stream with more batches is judged by such slices.
 _MOST_SLICES = 1000
 _SAMPLES = 5
 
@@ -78,7 +78,9 @@ def require_nothing_late(
     if not delays:
         return
     begin = with_new_partitions({}, end.ranges)
-    positions = _positions(begin, end.ends, new.bound.max_offsets_per_trigger)
+    most = new.bound.max_offsets_per_trigger or 1
+    positions = _positions(begin, end.ends, most)
+    is_coarse = count(begin, end.ends) > most * _MOST_SLICES
     progress(f"checking {count(begin, end.ends)} records for late events")
     place = scratch.place_of(store, operation_id)
     events = {
@@ -92,6 +94,8 @@ def require_nothing_late(
         # Of all inputs the newest, and the shortest delay: a row that is not late by this is not
         # late by any watermark that a stream could have had.
         clocks = offset_ranges.clocks(every, positions, offset_ranges.NEVER)
+        if is_coarse:  # Within a slice the watermark of the stream rose up to that of its end.
+            clocks = clocks[1:]
         marks = [_watermark_ms(one, min(delays)) for one in clocks]
         reads = [
             Read(first, last, mark)
@@ -108,11 +112,12 @@ def require_nothing_late(
         scratch.discard(store, operation_id)
     if lost:
         where = ", ".join(f"{one.topic} {one.partition}/{one.offset}" for one in samples)
+        # Of coarse slices it is not known in which batch an event came.
+        would = "may" if is_coarse else "would"
         raise IncompatibleError(
-            "larger batches would change the result: they would count "
+            f"larger batches {would} change the result: they would count "
             f"{count_text(lost, 'late event')} that streaming, in batches of "
-            f"{count_text(count(positions[0], positions[1]), 'record')}, would have dropped, for "
-            f"example {where}",
+            f"{count_text(most, 'record')}, {would} have dropped, for example {where}",
             hint="omit --batch-records, so that these events are dropped as in streaming, then "
             "merge them: savepoints merge QUERY --dropped",
             query=new.inputs.app.name,
@@ -125,10 +130,10 @@ def _watermark_ms(clock: datetime, delay: timedelta) -> int:
     return 0 if clock == offset_ranges.NEVER else epoch_ms(clock - delay)
 
 
-def _positions(begin: KafkaOffsets, ends: KafkaOffsets, most: int | None) -> list[KafkaOffsets]:
-    """Return where the batches of a stream would have ended, from its beginning on."""
+def _positions(begin: KafkaOffsets, ends: KafkaOffsets, most: int) -> list[KafkaOffsets]:
+    """Return where the batches of a stream would have ended, or fewer, from its beginning on."""
     total = count(begin, ends)
-    size = max(most or 1, -(-total // _MOST_SLICES))
+    size = max(most, -(-total // _MOST_SLICES))
     found = [begin]
     while count(found[-1], ends):
         found.append(step(found[-1], ends, size))

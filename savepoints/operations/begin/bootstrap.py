@@ -37,7 +37,7 @@ from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.runtime.bounded import run_ends, table_ends
 from savepoints.runtime.bounded.bounded_run import KafkaEnd
 from savepoints.runtime.bounded.bounded_tables import TableEnd
-from savepoints.sources.kafka.offsets import count, with_new_partitions
+from savepoints.sources.kafka.offsets import count, require_reachable, with_new_partitions
 from savepoints.store import bindings
 from savepoints.store.batch_log import Recorder
 from savepoints.store.locks import lease
@@ -286,6 +286,7 @@ def _ends(end: KafkaEnd | TableEnd) -> tuple[str, int | None]:
     if isinstance(end, TableEnd):
         return table_ends.to_text(end.ends), None
     begin = with_new_partitions({}, end.ranges)
+    require_reachable(begin, end.ends, end.ranges)
     return kafka_position(end.ends), count(begin, end.ends)
 
 

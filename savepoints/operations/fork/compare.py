@@ -8,7 +8,7 @@ furthest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from savepoints.operations.fork.compare_savepoints import SAMPLE
 from savepoints.operations.fork.compared_queries import (
     ComparedQuery,
     ComparisonRun,
+    common_archives,
     compared_query,
     other_settings,
     ranges_of,
@@ -132,7 +133,10 @@ def plan(
         journal.refuse_unfinished(store.root, query)
     compared_queries = [compared_query(store, query, settings) for query in queries]
     found = ranges_of(compared_queries, settings.kafka)
-    end = KafkaEnd(_ends(store, until, queries[0], found, settings), found)
+    archives = common_archives(compared_queries)
+    end = KafkaEnd(_ends(store, until, queries[0], found, settings, archives), found)
+    for compared in compared_queries:
+        end.is_reached(compared.position)  # Refuses ends that cannot be reached.
     comparison = ComparisonRun(compared_queries, end)
     runs = tuple(
         Run(
@@ -144,8 +148,6 @@ def plan(
         )
         for compared in compared_queries
     )
-    for compared in compared_queries:
-        end.is_reached(compared.position)  # Refuses ends that cannot be reached.
     problems = comparison.problems
     return ComparePlan(
         verb="compare",
@@ -306,16 +308,24 @@ class _Compare:
         return taken.id
 
 
-def _ends(store: Store, until: str, query: str, ranges: Ranges, settings: Settings) -> KafkaOffsets:
+def _ends(
+    store: Store,
+    until: str,
+    query: str,
+    ranges: Ranges,
+    settings: Settings,
+    archives: Collection[str],
+) -> KafkaOffsets:
+    kafka = settings.kafka
     try:
         return end_offsets.resolve(
-            store, until, query=query, ranges=ranges, settings=settings.kafka
+            store, until, query=query, ranges=ranges, settings=kafka, archives=archives
         )
     except SavepointNotFoundError:
         # That of the query of which the forks are, or of another fork.
         savepoint = store.catalog.find(until)
         return end_offsets.resolve(
-            store, savepoint.id, query=savepoint.query, ranges=ranges, settings=settings.kafka
+            store, savepoint.id, query=savepoint.query, ranges=ranges, settings=kafka
         )
 
 

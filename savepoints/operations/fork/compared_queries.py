@@ -136,8 +136,13 @@ def topics_of(queries: Sequence[ComparedQuery]) -> list[str]:
 
 def ranges_of(queries: Sequence[ComparedQuery], settings: KafkaSettings) -> Ranges:
     """Return what there is of their topics, of Kafka and of the archives that each of them has."""
-    common = set.intersection(*(set(compared.bound.archives.values()) for compared in queries))
-    return availability.ranges(topics_of(queries), settings, sorted(common))
+    return availability.ranges(topics_of(queries), settings, common_archives(queries))
+
+
+def common_archives(queries: Sequence[ComparedQuery]) -> list[str]:
+    """Return the archives that each of them has."""
+    found = (set(compared.bound.archives.values()) for compared in queries)
+    return sorted(set.intersection(*found))
 
 
 def other_settings(queries: Sequence[ComparedQuery]) -> tuple[str, ...]:

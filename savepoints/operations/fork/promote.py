@@ -196,8 +196,14 @@ class _Promotion:
         """Run the fork to where the live query is, which goes on meanwhile."""
         for _ in range(_MOST_ROUNDS):
             begun = time.monotonic()
-            ends = _furthest(self._offsets(self._live), self._offsets(self._fork))
-            behind = count(self._offsets(self._fork), ends)
+            reached = self._offsets(self._fork)
+            ends = _furthest(self._offsets(self._live), reached)
+            # A partition that only the live query has seen so far begins at 0.
+            begin = {
+                topic: {part: reached[topic].get(part, 0) for part in parts}
+                for topic, parts in ends.items()
+            }
+            behind = count(begin, ends)
             if behind == 0:
                 return
             self.progress(

@@ -153,12 +153,16 @@ def _judged(savepoint: Savepoint, topics: Mapping[str, Topic], now: datetime) ->
         for topic, part, offset in by_partition(position)
     )
     newer = tuple(
-        PartitionAvailability(topic, part, None, one.earliest, one.end, "yes")
+        PartitionAvailability(
+            topic, part, None, one.earliest, one.end, "no" if one.earliest else "yes"
+        )
         for topic in sorted(position.keys() & topics.keys())
         for part, one in sorted(topics[topic].ranges.items())
         if part not in position[topic]
     )
-    restorable, reason = _verdict(savepoint, position, partitions, topics)
+    # What was added since is read from its beginning.
+    begun = (replace(one, wanted=0) for one in newer)
+    restorable, reason = _verdict(savepoint, position, (*partitions, *begun), topics)
     return Availability(
         savepoint.id,
         now,
@@ -261,16 +265,10 @@ def _findings(
 
 
 def _newer(one: PartitionAvailability) -> str:
-    text = (
+    return (
         f"{one.topic} partition {one.partition} is newer than the savepoint: it will be read from "
-        f"the beginning, offset {one.earliest}"
+        "the beginning"
     )
-    if one.earliest:
-        text += (
-            "; earlier records have been removed, and Spark fails because of that unless "
-            "failOnDataLoss is false"
-        )
-    return text
 
 
 def _with_until(

@@ -86,10 +86,19 @@ class LiveQuery:
         """
         checkpoint = Location.of(live.checkpoint)
         history = GenerationHistory.of(store)
-        merges = tuple(history.in_effect(live.query, live.generation))
+        initial = lowest_offsets(position.read(checkpoint).initial.values())
+        # Of partitions that were added later, and where nobody wrote it down, from the first one.
+        beginning = {
+            topic: {**dict.fromkeys(parts, 0), **initial.get(topic, {})}
+            for topic, parts in until.items()
+        }
+        merges = tuple(
+            one
+            for one in history.in_effect(live.query, live.generation)
+            if not history.begins_behind(live, one, initial)
+        )
         for one in merges:
             inputs.require_merged(one, live.query)
-        beginning = lowest_offsets(position.read(checkpoint).initial.values())
         lost = raised(beginning, inputs.ranges()) if partial_history else {}
         return cls(
             store,

@@ -22,7 +22,18 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
         NotAlignedError: If that cannot be said, because the journal of a reset is gone, or the
             savepoint from which a later generation began.
     """
-    resets = [one for one in history.generations if one.begun_by == VERB and one.begun_from]
+    all_resets = [one for one in history.generations if one.begun_by == VERB]
+    # One with empty state reads everything from where it begins.
+    anew = [
+        one.begun_at
+        for one in all_resets
+        if one.begun_from is None and _number(one) in ancestry.generations
+    ]
+    resets = [
+        one
+        for one in all_resets
+        if one.begun_from is not None and all(one.begun_at > other for other in anew)
+    ]
     skips = _skips(store, [one for one in resets if _number(one) in ancestry.generations])
     if ancestry.lost is not None:
         lost, gone = ancestry.lost

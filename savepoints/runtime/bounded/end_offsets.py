@@ -26,7 +26,7 @@ from savepoints.store.root import Store
 if TYPE_CHECKING:
     from savepoints.sources.kafka.offsets import Ranges
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d([Tt ].*)?", re.ASCII)
 
 
 def resolve(
@@ -52,7 +52,7 @@ def resolve(
     """
     if until == "latest":
         return offsets.ends(ranges)
-    if _DATE.match(until):
+    if _DATE.fullmatch(until):
         return _at(until, list(ranges), settings, archives)
     if until.lstrip().startswith("{"):
         return _complete(parse_offsets(until), "the JSON of the offsets", ranges)

@@ -47,6 +47,14 @@ def require_available(
     names = {topic for topic, _, _ in wanted}
     _require_same(names, topics or {}, settings)
     found = available_ranges.ranges(names, settings, archives)
+    known = {(topic, partition) for topic, partition, _ in wanted}
+    # A partition that was added since is read from its beginning.
+    wanted += [
+        (topic, partition, 0)
+        for topic, parts in found.items()
+        for partition in parts
+        if (topic, partition) not in known
+    ]
     available = [found.get(topic, {}).get(partition) for topic, partition, _ in wanted]
     gone = [
         {

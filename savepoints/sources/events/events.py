@@ -81,7 +81,7 @@ def contents(records: DataFrame, decoding: Decoding) -> DataFrame:
 
     Returns:
         Columns `event_id`, `entity` and `content`, JSON of all that `decode` makes of a record
-        besides the columns of the record itself.
+        besides the columns of the record itself, as long as it leaves them as they are.
     """
     from pyspark.sql import functions as F
 
@@ -89,7 +89,20 @@ def contents(records: DataFrame, decoding: Decoding) -> DataFrame:
 
     decoded = decoding.decode(records)
     _require(decoded.columns, decoding)
-    own = F.struct(*(F.col(f"`{name}`") for name in decoded.columns if name not in RAW))
+    kinds = {field.name: field.dataType for field in records.schema}
+    names = [name for name in decoded.columns if name not in POSITION]
+    # By name and type these may be the record's columns, or the program's own.
+    same = [one for one in names if one in RAW and decoded.schema[one].dataType == kinds[one]]
+    before = records.select(*POSITION, *(F.col(one).alias(f"__record_{one}") for one in same))
+    decoded = decoded.join(before, list(POSITION))
+
+    def content(name: str) -> Column:
+        column = F.col(f"`{name}`")
+        if name not in same:
+            return column
+        return F.when(~column.eqNullSafe(F.col(f"__record_{name}")), column).alias(name)
+
+    own = F.struct(*map(content, names))
     kind = decoded.select(own.alias("own")).schema["own"].dataType
     return decoded.select(
         _id(decoding.event_id).alias("event_id"),

@@ -149,7 +149,29 @@ def with_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
     """Return a position extended by the partitions added in Kafka since.
 
     They start at their earliest offset, as in a running query, whatever `startingOffsets` is.
+
+    Raises:
+        SourceDataGoneError: If that is not 0 any more: what the query would have read there is gone
+            (Spark's `KafkaMicroBatchStream` refuses it, too).
     """
+    gone = [
+        one
+        for topic, parts in ranges.items()
+        if begin.get(topic)
+        for part, one in parts.items()
+        if part not in begin[topic] and one.earliest > 0
+    ]
+    if gone:
+        listed = "; ".join(
+            f"{one.topic} partition {one.partition}: wanted 0, available {one.text}" for one in gone
+        )
+        raise SourceDataGoneError(
+            "the query has read nothing yet of partitions that were added to its topic, and their "
+            f"first records are gone: {listed}",
+            hint="choose a savepoint that was taken after they were added: savepoints list "
+            "--check-sources",
+            partitions=[_misfit(one.topic, one.partition, 0, one, "newer") for one in gone],
+        )
     return {
         topic: {
             **{part: one.earliest for part, one in ranges.get(topic, {}).items()},

@@ -63,7 +63,6 @@ def behind(events: DataFrame, batches: Sequence[Read]) -> DataFrame:
         )
         for one in batches
         for topic, part, end in by_partition(one.end)
-        if one.late_watermark_ms > 0
     ]
     table = F.broadcast(events.sparkSession.createDataFrame(ranges, _RANGES))
     is_read_by = (

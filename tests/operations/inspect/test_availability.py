@@ -9,10 +9,12 @@ import pytest
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.config.settings import KafkaSettings
+from savepoints.errors import SourceDataGoneError
 from savepoints.local import LocalWorld
 from savepoints.model import Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
+from savepoints.sources.combined.availability import require_available
 from savepoints.sources.kafka import topics
 from tests.samples import savepoint
 from tests.sources.broker import HOUR, MINUTE, WEEK, WEEK_MS, Broker
@@ -151,10 +153,13 @@ def test_newly_discovered_kafka_partitions_start_at_earliest_after_a_restore_and
 
     found = availability.check_savepoint(taken, broker.settings)
 
-    whole, trimmed = found.findings
-    said = "is newer than the savepoint: it will be read from the beginning, offset"
-    assert whole == f"{topic} partition 1 {said} 0"
-    assert trimmed.startswith(f"{topic} partition 2 {said} 5; earlier records have been removed")
+    said = "is newer than the savepoint: it will be read from the beginning"
+    assert found.findings == tuple(f"{topic} partition {one} {said}" for one in (1, 2))
+    # What it would have read first there is gone.
+    assert found.restorable == "no"
+    assert found.reason == f"{topic} partition 2: wanted offset 0, available 5 to 7"
+    with pytest.raises(SourceDataGoneError, match="partition 2: wanted offset 0, available 5 to 7"):
+        require_available((kafka_position({topic: {0: 1}}),), broker.settings)
     assert [(one.wanted, one.earliest, one.end) for one in found.partitions] == [
         (1, 0, 1),
         (None, 0, 7),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
 
-from savepoints.sources.events.events import RAW_SCHEMA, events, without_records
+from savepoints.sources.events.events import RAW_SCHEMA, contents, events, without_records
 from savepoints.spark import private_api
 from tests.sources.json_input import DECODING
 
@@ -62,3 +63,27 @@ def test_without_records_there_are_the_events_alone_and_the_source_is_read_once(
 
 def _reads(frame: DataFrame) -> int:
     return int(private_api.optimized_plan(frame).collectLeaves().size())
+
+
+def test_trap_a_column_of_the_program_is_called_as_one_of_the_record(records: DataFrame) -> None:
+    """A change of it was taken for nothing; what the record says besides its event is nothing."""
+
+    def content(amount: int) -> str:
+        def decode(raw: DataFrame) -> DataFrame:
+            return DECODING.decode(raw.select("*")).selectExpr(
+                "*", f"{amount} AS value", "at + INTERVAL 1 HOUR AS timestamp"
+            )
+
+        row = contents(records, dataclasses.replace(DECODING, decode=decode)).first()
+        assert row is not None
+        return str(row.content)
+
+    def as_it_is(raw: DataFrame) -> DataFrame:
+        return DECODING.decode(raw).join(raw.select("offset", "timestamp", "value"), "offset")
+
+    assert json.loads(content(8))["value"] == 8
+    assert json.loads(content(8))["timestamp"].startswith("2026-11-20T01")
+    assert content(8) != content(999)
+    row = contents(records, dataclasses.replace(DECODING, decode=as_it_is)).first()
+    assert row is not None
+    assert json.loads(row.content).keys() == {"id", "customer", "at"}

@@ -42,3 +42,14 @@ def test_events_behind_the_watermark_of_their_batch_are_counted_trap_at_the_wate
     )
     assert dropped_late.count(frame, BATCHES) == 3
     assert dropped_late.count(frame, BATCHES[:1]) == 0
+
+
+def test_trap_a_watermark_of_zero_drops_what_is_as_old_as_a_default_value(
+    spark: SparkSession,
+) -> None:
+    """Spark's first watermark is 1970, and an event without a time often says that it is as old."""
+    frame = spark.createDataFrame(
+        [("a", 0, 0, dt.datetime.fromtimestamp(0, dt.timezone.utc))],
+        "topic string, partition int, offset long, event_time timestamp",
+    )
+    assert dropped_late.count(frame, BATCHES) == 1
