@@ -22,7 +22,7 @@ from savepoints.checkpoint.logs.kafka_position import (
     lowest_offsets,
 )
 from savepoints.checkpoint.position import CheckpointPosition
-from savepoints.errors import NotAlignedError
+from savepoints.errors import NotAlignedError, SourceDataGoneError
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.archive import archive
 from savepoints.sources.archive.progress import ArchiveProgress
@@ -85,6 +85,7 @@ class ArchivedInputs:
         That is the end of the archive; and for topics that are read from Kafka alone, their end.
         """
         begin = with_new_partitions(position, ranges)
+        _require_known(begin, ranges)
         pending = self.require_replayable(begin)
         archived = {self.inputs.topic(one.input) for one in pending}
         for topic, parts in begin.items():
@@ -232,6 +233,20 @@ class ArchivedInputs:
             for topic in topics
             for part, offset in one.offsets[topic].items()
         )
+
+
+def _require_known(position: KafkaOffsets, ranges: Ranges) -> None:
+    """Refuse a position in what the query does not read any more, or Kafka does not have."""
+    for topic, part, offset in by_partition(position):
+        if part not in ranges.get(topic, {}):
+            raise SourceDataGoneError(
+                f"the query is at offset {offset} of topic {topic} partition {part}, which "
+                f"{'Kafka does not have' if topic in ranges else 'it does not read any more'}",
+                hint="correct [queries.NAME.topics] in the settings, or begin again at offsets of "
+                "the topics that there are: savepoints reset NAME --to-earliest --dry-run",
+                topic=topic,
+                partition=part,
+            )
 
 
 def _one(positions: Sequence[str | None]) -> KafkaOffsets:

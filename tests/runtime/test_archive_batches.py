@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings, QuerySettings
-from savepoints.errors import NotFoundError
+from savepoints.errors import NotFoundError, SourceDataGoneError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.outputs.delta.batch_version import open_table
@@ -31,6 +31,7 @@ from savepoints.sources.archive import archive
 from savepoints.sources.combined import archiving_query, availability
 from savepoints.sources.combined.archiving_query import Archiving
 from savepoints.sources.events.events import RAW_SCHEMA, events
+from savepoints.sources.kafka.offsets import Range
 from savepoints.store.tables.merge_ledger import Merge
 from tests import samples
 from tests.sources import json_input
@@ -226,3 +227,20 @@ def test_a_merge_lies_ahead_until_the_query_has_come_to_its_offsets(tmp_path: Pa
     with pytest.raises(NotFoundError, match=r"op-merge.* not in the archive of orders"):
         archived.require_replayable({"t": {0: 0, 1: 0}})
     assert archived.require_replayable({"t": {0: 10, 1: 20}}) == ()
+
+
+@pytest.mark.parametrize(
+    ("position", "said"),
+    [
+        ({"old": {0: 3}}, "offset 3 of topic old partition 0, which it does not read any more"),
+        ({"t": {0: 1, 7: 3}}, "offset 3 of topic t partition 7, which Kafka does not have"),
+    ],
+)
+def test_trap_a_position_in_what_the_query_does_not_read_any_more(
+    position: KafkaOffsets, said: str
+) -> None:
+    bound = QuerySettings(app="unused:app", checkpoints="unused", topics={"orders": "t"})
+    archived = ArchivedInputs(Inputs(app, bound, NOW), ())
+
+    with pytest.raises(SourceDataGoneError, match=said):
+        archived.until(position, {"t": {0: Range("t", 0, 0, 10)}})

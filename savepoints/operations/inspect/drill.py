@@ -22,9 +22,8 @@ from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint
 from savepoints.observe.recorder import recording
 from savepoints.operations.savepoint import restore, restore_checks
+from savepoints.operations.savepoint.output_versions import outputs_of
 from savepoints.outputs.compare import by_row
-from savepoints.outputs.delta import batch_version
-from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
 from savepoints.runtime import app as apps
@@ -261,9 +260,10 @@ class _Drill:
         return found
 
     def _live_output(self, output: OutputVersion, live: CutFiles) -> OutputVersion:
-        own = app_id(self.savepoint.query, output.name, self.savepoint.generation)
-        writers = (own, live.query_id)
-        return batch_version.version_of_batch(output.name, output.uri, writers, live.cut.batch_id)
+        query, generation = self.savepoint.query, self.savepoint.generation
+        bound = self.settings.queries.get(query)
+        (found,) = outputs_of(query, generation, live, {output.name: output.uri}, bound)
+        return found
 
     def _compare_recorded(self, spark: SparkSession) -> list[DrillDifference]:
         """Compare the restored state with the content hashes in the catalog."""
