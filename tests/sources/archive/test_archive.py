@@ -326,6 +326,26 @@ def test_trap_a_slow_driver_does_not_write_down_the_range_of_another_batch(
     assert len(rows_of(uri)) == 5
 
 
+def test_trap_a_partition_is_added_whose_first_records_are_gone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """With it the batch begins at other offsets than those at which the archive ends."""
+    uri = str(tmp_path / "archive")
+    archive.make(spark, uri)
+    archive.append(uri, events(raw(spark, 0, 5), DECODING), begin={"t": {0: 0}}, end={"t": {0: 5}})
+    more = raw(spark, 5, 7).unionByName(raw(spark, 2, 4, partition=1))
+    begin, end = {"t": {0: 5, 1: 2}}, {"t": {0: 7, 1: 4}}
+
+    archive.append(uri, events(more, DECODING), begin=begin, end=end)
+
+    assert len(rows_of(uri)) == 9
+    assert progress.load(uri).begin == {"t": {0: 0, 1: 2}}
+    assert archive.end(uri) == end
+    batch, begin, end = events(raw(spark, 8, 9), DECODING), {"t": {0: 8, 1: 4}}, {"t": {0: 9, 1: 4}}
+    with pytest.raises(NotAlignedError, match="another process has written to it"):
+        archive.append(uri, batch, begin=begin, end=end)
+
+
 @pytest.mark.parametrize(("first", "last"), [(0, 5), (4, 8), (6, 11)])
 def test_trap_records_that_are_not_of_the_batch_are_not_archived(
     spark: SparkSession, tmp_path: Path, first: int, last: int
