@@ -33,7 +33,12 @@ from savepoints.sources.combined import (
     trigger_source,
 )
 from savepoints.sources.events.events import RAW
-from savepoints.sources.kafka.offsets import ends, merge, with_new_partitions
+from savepoints.sources.kafka.offsets import (
+    ends,
+    merge,
+    require_new_partitions,
+    with_new_partitions,
+)
 from savepoints.store.tables.merge_ledger import Merge
 
 if TYPE_CHECKING:
@@ -84,6 +89,7 @@ class ArchivedInputs:
 
         That is the end of the archive; and for topics that are read from Kafka alone, their end.
         """
+        require_new_partitions(position, ranges)
         begin = with_new_partitions(position, ranges)
         _require_known(begin, ranges)
         pending = self.require_replayable(begin)
@@ -142,6 +148,7 @@ class ArchivedInputs:
         if is_empty or self._is_all_in_kafka(now.offsets):
             return None
         ranges = self.inputs.ranges()
+        require_new_partitions(_one(starts), ranges)
         begin, end = with_new_partitions(_one(starts), ranges), _one(now.begun_positions)
         rows = {name: self._rows(spark, name, begin, end) for name in self.inputs.app.inputs}
         inputs = {}

@@ -35,7 +35,13 @@ from savepoints.io import Location
 from savepoints.plan import Progress, silent
 from savepoints.runtime.bounded import planned_offsets
 from savepoints.runtime.runner import Ended, Ran, Runner
-from savepoints.sources.kafka.offsets import count, require_reachable, step, with_new_partitions
+from savepoints.sources.kafka.offsets import (
+    count,
+    require_new_partitions,
+    require_reachable,
+    step,
+    with_new_partitions,
+)
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
@@ -89,6 +95,7 @@ class KafkaEnd:
 
     def beginning(self, now: CheckpointPosition) -> KafkaOffsets:
         """Return where a query stands, having refused ends that cannot be reached from there."""
+        require_new_partitions(now.offsets, _of(self.ends, self.ranges))
         begin = self.reached(now)
         require_reachable(begin, self.ends, _of(self.ends, self.ranges, begin))
         _require_not_passed(now, begin, self.ends)

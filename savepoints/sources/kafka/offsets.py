@@ -149,10 +149,24 @@ def with_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
     """Return a position extended by the partitions added in Kafka since.
 
     They start at their earliest offset, as in a running query, whatever `startingOffsets` is.
+    """
+    return {
+        topic: {
+            **{part: one.earliest for part, one in ranges.get(topic, {}).items()},
+            **begin.get(topic, {}),
+        }
+        for topic in {**begin, **ranges}
+    }
+
+
+def require_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> None:
+    """Refuse partitions added since a position that have lost records which would be read first.
+
+    Spark's `KafkaMicroBatchStream` refuses them, too. A query without a position begins where it
+    can.
 
     Raises:
-        SourceDataGoneError: If that is not 0 any more: what the query would have read there is gone
-            (Spark's `KafkaMicroBatchStream` refuses it, too).
+        SourceDataGoneError: If one does not begin at 0 any more.
     """
     gone = [
         one
@@ -172,13 +186,6 @@ def with_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
             "--check-sources",
             partitions=[_misfit(one.topic, one.partition, 0, one, "newer") for one in gone],
         )
-    return {
-        topic: {
-            **{part: one.earliest for part, one in ranges.get(topic, {}).items()},
-            **begin.get(topic, {}),
-        }
-        for topic in {**begin, **ranges}
-    }
 
 
 def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) -> None:
