@@ -15,11 +15,16 @@ from __future__ import annotations
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from savepoints import faults
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
-from savepoints.errors import IncompatibleError, NotAlignedError, VerificationError
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_position
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    QueryRunningError,
+    VerificationError,
+)
 from savepoints.io import Location
 from savepoints.sources.archive import files as archive_files
 from savepoints.sources.archive import progress
@@ -39,7 +44,7 @@ _COLUMNS = (*EVENT, "merge_id", "op")
 _BATCHES, _LATE = "batches", "late"
 # Of the query that archives; hidden from VACUUM by its first character.
 CHECKPOINT = "_checkpoint"
-# Transaction id of batches; the version is the sum of the offsets at which they end.
+# Transaction id of batches; the version counts them.
 _ARRIVED = "savepoints-archive"
 
 
@@ -62,55 +67,79 @@ def append(
 ) -> None:
     """Append a batch of Kafka that begins where the archive ends.
 
-    A batch's transaction version is its end, so a retry finds it done, and a write that would
-    double or skip a record is refused. There are two commits: the events with a note of what
-    arrived, then the table of arrivals; after a kill between the two, `mend` makes the second from
-    the note.
+    A batch that the archive has is not written again, and a write that would double or skip a
+    record is refused. There are two commits: the events with a note of what arrived, then the table
+    of arrivals; after a kill between the two, `mend` makes the second from the note.
 
     Args:
         begin: Where the batch begins; a partition that is not in it begins at 0.
         confirm: Raises if the batch must not be appended; asked when its records have been read.
 
     Raises:
-        NotAlignedError: If it does not begin where the archive ends, or has records from before its
-            beginning or from after its end.
+        NotAlignedError: If the archive ends elsewhere in a partition (one that it does not have yet
+            may begin anywhere: Kafka may have removed its first records), or if the batch has
+            records from before its beginning or from after its end.
+        QueryRunningError: If another process adds a batch at the same time.
     """
     location = Location.of(uri)
-    table = archive_table.require(location)
-    before, after = _sum(begin), _sum(end)
-    known = table.transaction_version(_ARRIVED)
-    if known == after:
-        mend(uri)
+    # Before its arrivals are read: whoever adds a batch after this is noticed at the commit.
+    before = mend(uri)
+    known = progress.load(uri)
+    if known.has(end):
         return
-    if known not in {None, before} and known != _sum(_archived_part(uri, begin)):
+    if not known.goes_on(begin, end):
         raise NotAlignedError(
-            f"the archive {uri} ends at {kafka_position(progress.load(uri).end)}, but the next "
-            f"batch begins at {kafka_position(begin)}: another process has written to it",
+            f"the archive {uri} ends at {kafka_position(known.end)}, but the next batch begins "
+            f"at {kafka_position(begin)}: another process has written to it",
             hint=f"stop that process and delete {location / CHECKPOINT}: the next run then "
             "continues where the archive ends",
             uri=str(location),
         )
+    offsets = sum(
+        stop - begin.get(topic, {}).get(part, 0) for topic, part, stop in by_partition(end)
+    )
     directory = f"{_BATCHES}/{uuid.uuid4().hex}"
-    parts = archive_files.spread(_with_merge(events, None), after - before)
+    parts = archive_files.spread(_with_merge(events, None), offsets)
     written = archive_files.write(parts, location, directory)
-    beyond = sum(rows for rows, _ in written.arrived.values()) - (after - before)
+    beyond = sum(rows for rows, _ in written.arrived.values()) - offsets
     _refuse_doubles(written.arrived, max(written.doubled, beyond))
     _refuse_outside(uri, written.offsets, begin, end)
     confirm()
     came = progress.of_batch(written.arrived, begin, end, topic_ids or {})
+    version = 1 if before is None else before + 1
     note = {"arrivals": progress.to_json(came)}
-    archive_table.append_files(location, written.files, _ARRIVED, after, note, after=known)
+    added = archive_table.append_files(
+        location, written.files, _ARRIVED, version, note, after=before
+    )
+    if not added:
+        _require_same_batch(location, version, note)
     faults.reach("archive.events_committed")
-    progress.add(uri, came, app=_ARRIVED, version=after)
+    progress.add(uri, came, app=_ARRIVED, version=version)
 
 
-def mend(uri: str) -> None:
-    """Add the newest batch to the arrivals, if its writer was killed before doing so."""
+def _require_same_batch(location: Location, version: int, note: Mapping[str, Any]) -> None:
+    """Check that a batch that is there is this one, added before an answer was lost."""
+    said = archive_table.note_of(archive_table.require(location), _ARRIVED, version)
+    if said is None or said["arrivals"] != note["arrivals"]:
+        raise QueryRunningError(
+            f"another process has added a batch to the archive {location} at the same time",
+            hint="run only one job per archive; this batch was not added, and the next run "
+            "continues where the archive ends",
+            uri=str(location),
+        )
+
+
+def mend(uri: str) -> int | None:
+    """Add the newest batch to the arrivals, if its writer was killed before doing so.
+
+    Returns:
+        That batch's transaction version; None without any.
+    """
     location = Location.of(uri)
     table = archive_table.require(location)
     newest = table.transaction_version(_ARRIVED)
     if newest is None or progress.has(uri, _ARRIVED, newest):
-        return
+        return newest
     said = archive_table.note_of(table, _ARRIVED, newest)
     if said is None:
         raise VerificationError(
@@ -121,6 +150,7 @@ def mend(uri: str) -> None:
         )
     came = progress.from_json(said["arrivals"])
     progress.add(uri, came, app=_ARRIVED, version=newest)
+    return newest
 
 
 def write_late(uri: str, events: DataFrame, merge_id: str) -> WrittenFiles | None:
@@ -272,19 +302,6 @@ def applied(
 def end(uri: str) -> KafkaOffsets:
     """Return the next offset of each partition; empty without an archive. No JVM is needed."""
     return progress.load(uri).end
-
-
-def _sum(offsets: KafkaOffsets) -> int:
-    return sum(offset for parts in offsets.values() for offset in parts.values())
-
-
-def _archived_part(uri: str, offsets: KafkaOffsets) -> KafkaOffsets:
-    """Leave out partitions that an archive has nothing of: they may begin above 0."""
-    there = progress.load(uri).end
-    return {
-        topic: {part: at for part, at in parts.items() if part in there.get(topic, {})}
-        for topic, parts in offsets.items()
-    }
 
 
 def _with_merge(events: DataFrame, merge_id: str | None) -> DataFrame:

@@ -76,6 +76,20 @@ class ArchiveProgress:
             known[row.partition] = max(row.end_offset, known.get(row.partition, 0))
         return found
 
+    def has(self, end: KafkaOffsets) -> bool:
+        """Return True if a batch that ends at some offsets is the newest one."""
+        return all(
+            self.end.get(topic, {}).get(part) == stop for topic, part, stop in by_partition(end)
+        )
+
+    def goes_on(self, begin: KafkaOffsets, end: KafkaOffsets) -> bool:
+        """Return True if a batch begins where the archive ends, in each partition that it has."""
+        return all(
+            begin.get(topic, {}).get(part, 0) == stop
+            for topic, part, stop in by_partition(self.end)
+            if topic in end
+        )
+
     def clock(self, offsets: KafkaOffsets) -> datetime | None:
         """Return an upper bound of the event times before some offsets.
 

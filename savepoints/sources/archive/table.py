@@ -133,11 +133,14 @@ def append_files(
     note: Mapping[str, Any],
     *,
     after: int | None = None,
-) -> None:
+) -> bool:
     """Add files to the table in one commit, stored with a note; see `note_of`.
 
     Args:
         after: The version that the table has under this id until then, if it has any.
+
+    Returns:
+        False if the table has the version already: nothing was added.
 
     Raises:
         QueryRunningError: If it has another one by now: the files may have the same events.
@@ -165,7 +168,7 @@ def append_files(
             commit_properties=properties,
         )
 
-    commit(location, require(location), app, version, write, note)
+    return commit(location, require(location), app, version, write, note)
 
 
 def files(table: DeltaTable) -> list[File]:
@@ -250,8 +253,12 @@ def commit(
     version: int,
     write: Callable[[DeltaTable, CommitProperties], None],
     note: Mapping[str, Any] | None = None,
-) -> None:
+) -> bool:
     """Commit under a transaction id, unless the table already has it.
+
+    Returns:
+        False if it has: somebody has committed it, maybe this process in an attempt that failed
+        afterwards.
 
     Raises:
         QueryRunningError: If somebody else commits under this id at the same time.
@@ -265,10 +272,10 @@ def commit(
         custom_metadata=said, app_transactions=[Transaction(app, version, now)]
     )
 
-    def attempt() -> None:
+    def attempt() -> bool:
         table.update_incremental()
         if has(table, app, version):
-            return
+            return False
         try:
             write(table, properties)
             table.update_incremental()
@@ -286,8 +293,9 @@ def commit(
                 hint="check the free space and the permissions there, then run the command again",
                 uri=str(location),
             ) from None
+        return True
 
-    persistently(attempt)
+    return persistently(attempt)
 
 
 def has(table: DeltaTable, app: str, version: int) -> bool:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position, lowest_offsets
 from savepoints.config.settings import KafkaSettings
-from savepoints.errors import NotAlignedError, QueryRunningError
+from savepoints.errors import NotAlignedError, QueryRunningError, SourceDataGoneError
 from savepoints.io import Location
 from savepoints.sources.archive import archive, progress, same_decoding
 from savepoints.sources.events.events import RAW, Decoding, events
 from savepoints.sources.kafka import live_ranges, read_range, topics
+from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.spark_options import reader_options
 
 if TYPE_CHECKING:
@@ -142,4 +143,29 @@ def _begin(what: Archiving, ids: Mapping[str, str]) -> KafkaOffsets:
             "continues where the archive ends",
             uri=what.uri,
         )
+    if stands:
+        _require_beginnings(what, stands[0], has[what.topic])
     return begin
+
+
+def _require_beginnings(what: Archiving, stands: KafkaOffsets, has: Mapping[int, Range]) -> None:
+    """Check that Kafka has the first records of partitions that are new to the query.
+
+    Spark begins these at 0, and fails where Kafka has no such record
+    (`KafkaOffsetReader.getOffsetRangesFromResolvedOffsets`).
+    """
+    gone = [
+        f"{what.topic} partition {part}: 0 to {one.earliest}"
+        for part, one in sorted(has.items())
+        if part not in stands.get(what.topic, {}) and one.earliest
+    ]
+    if gone:
+        raise SourceDataGoneError(
+            "Kafka no longer has the first records of partitions that are new to the query that "
+            f"archives: {'; '.join(gone)}",
+            hint=f"delete {Location.of(what.uri) / archive.CHECKPOINT} and run the job again: it "
+            "continues where the archive ends, and begins these partitions with the first record "
+            "that Kafka has; what needs earlier ones refuses",
+            uri=what.uri,
+            partitions=gone,
+        )
