@@ -209,7 +209,7 @@ class ArchivedInputs:
             if before is not None:
                 mine &= F.col("event_time") > F.lit(before)
             if not self._has_passed(one, end):
-                reached = F.lit(None).cast("timestamp") if after is None else F.lit(after)
+                reached = F.lit(None).cast("timestamp_ltz") if after is None else F.lit(after)
                 mine &= F.col("event_time") <= reached
             is_due |= mine
         return rows.where(is_due)

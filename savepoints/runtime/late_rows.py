@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OPERATOR = "operator"
 _SCHEMA = (
-    "topic string, partition int, offset bigint, late_ms bigint, compared timestamp, "
+    "topic string, partition int, offset bigint, late_ms bigint, compared timestamp_ltz, "
     "operator string"
 )
 

@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 # Returns what is wanted of each event, of records: `events`, or `without_records`.
 EventsOf: TypeAlias = "Callable[[DataFrame, Decoding], DataFrame]"
-# Columns of Kafka's source, with headers.
+# Columns of Kafka's source, with headers. By `spark.sql.timestampType` a `timestamp` may be one
+# without a time zone, which `timestamp_ltz` never is.
 RAW_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "timestampType int, headers array<struct<key: string, value: binary>>"
+    "key binary, value binary, topic string, partition int, offset bigint, "
+    "timestamp timestamp_ltz, timestampType int, headers array<struct<key: string, value: binary>>"
 )
 RAW = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 # Identifies a record; also the order of arrival.
 POSITION = ("topic", "partition", "offset")
-EVENT_SCHEMA = f"{RAW_SCHEMA}, entity string, event_time timestamp, event_id string"
+EVENT_SCHEMA = f"{RAW_SCHEMA}, entity string, event_time timestamp_ltz, event_id string"
 EVENT = (*RAW, "entity", "event_time", "event_id")
 
 
@@ -71,7 +72,7 @@ def without_records(records: DataFrame, decoding: Decoding) -> DataFrame:
     return decoded.select(
         *POSITION,
         F.col(decoding.entity_key).cast("string").alias("entity"),
-        F.col(decoding.event_time).cast("timestamp").alias("event_time"),
+        F.col(decoding.event_time).cast("timestamp_ltz").alias("event_time"),
         _id(decoding.event_id).alias("event_id"),
     )
 

@@ -89,7 +89,7 @@ def _numbered(rows: DataFrame, op: str, topic: str, at: datetime) -> DataFrame:
     # Of two numbers the second is for the row that takes the place of this one. An op is written
     # as a whole, so the numbers of one are told from those of another by its place among them.
     number = F.monotonically_increasing_id() * len(OPS) + OPS.index(op)
-    now = F.lit(at).cast("timestamp")
+    now = F.lit(at).cast("timestamp_ltz")
     found: dict[str, Column] = {
         "key": F.col("key") if "key" in there else null.cast("binary"),
         "value": F.col("value"),

@@ -74,7 +74,7 @@ def checked(made: DataFrame, clock: datetime | None) -> DataFrame:
         (F.col("event_id").isNull(), "no event id"),
     ]
     if clock is not None:
-        newest = F.lit(clock).cast("timestamp")
+        newest = F.lit(clock).cast("timestamp_ltz")
         reasons.append(
             (
                 F.col("event_time") > newest,

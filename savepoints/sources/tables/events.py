@@ -45,7 +45,7 @@ def events(rows: DataFrame, columns: Sequence[str], decoding: Decoding) -> DataF
     return decoded.select(
         f"{_ROW}.*",
         F.col(decoding.entity_key).cast("string").alias(ENTITY),
-        F.col(decoding.event_time).cast("timestamp").alias("event_time"),
+        F.col(decoding.event_time).cast("timestamp_ltz").alias("event_time"),
         (identified if decoding.event_id else F.lit("")).alias("event_id"),
     )
 

@@ -460,6 +460,34 @@ def test_trap_a_compaction_that_lost_events_is_not_committed(
     assert len(rows_of(uri)) == 20
 
 
+def test_trap_a_session_whose_timestamps_have_no_time_zone_archives_the_same(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    theirs = spark.newSession()
+    theirs.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+
+    def archive_by(session: SparkSession) -> str:
+        uri = str(tmp_path / f"archive-{session is theirs}")
+        archive.make(session, uri)
+        moment = "timestamp_seconds(offset * 60) as at"
+        decode = Decoding(
+            lambda r: r.selectExpr("*", "'c' as customer", "offset as id", moment),
+            "customer",
+            "at",
+            ("id",),
+        )
+        batch = events(raw(session, 0, 5), decode)
+        archive.append(uri, batch, begin={"t": {0: 0}}, end={"t": {0: 5}})
+        same_decoding.require(session, uri, decode)
+        return uri
+
+    ours, others = archive_by(spark), archive_by(theirs)
+
+    assert DeltaTable(others).schema().to_json() == DeltaTable(ours).schema().to_json()
+    assert rows_of(others) == rows_of(ours)
+    assert [one["event_time"].timestamp() for one in rows_of(others)] == [0, 60, 120, 180, 240]
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
