@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from savepoints.config.settings import QuerySettings
 
 # What Delta's change data feed has beside the columns of a table.
-CHANGE_COLUMNS = "_change_type string, _commit_version long, _commit_timestamp timestamp"
+CHANGE_COLUMNS = "_change_type string, _commit_version long, _commit_timestamp timestamp_ltz"
 # From rows of state as they were, in columns `key.NAME` and `value.NAME`, to the new columns, in
 # the same order and called as the program's state calls them.
 ValueMigration: TypeAlias = "Callable[[pa.RecordBatch], pa.RecordBatch]"

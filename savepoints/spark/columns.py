@@ -27,6 +27,25 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def text_sql(value: str) -> str:
+    """Return SQL for a value as text, the same whether or not `spark.sql.ansi.enabled`.
+
+    A cast writes the decimal 0.0000001 as 1E-7 without it (`ToStringBase.useDecimalPlainString`);
+    `try_cast` always writes digits. Of times the text is the session's still: see `has_times`.
+    """
+    return f"try_cast({value} AS STRING)"
+
+
+def has_times(data_type: DataType) -> bool:
+    """Return True if the text of values depends on the session's time zone.
+
+    In most of these an hour of the year is there twice, and two times have one text.
+    """
+    from pyspark.sql.types import TimestampType
+
+    return _has(data_type, lambda one: isinstance(one, TimestampType))
+
+
 def as_json(column: Column, data_type: DataType) -> Column:
     """Return a struct as JSON text."""
     from pyspark.sql import functions as F

@@ -21,7 +21,7 @@ from savepoints.outputs.correct.row_difference import (
     row_hash_sql,
 )
 from savepoints.outputs.delta import batch_version
-from savepoints.spark.columns import quoted
+from savepoints.spark.columns import quoted, text_sql
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _named(rows: EntityRows, found: Differing) -> str:
 
     schema = rows.table.schema
     kind = schema[rows.entity].dataType
-    column, text = quoted(rows.entity), F.col("entity").cast("string")
+    column, text = quoted(rows.entity), F.expr(text_sql("entity"))
     named = [(one[0], int(one[1])) for one in found.removed.select(text, HASH).collect()]
     entities = sorted({entity for entity, _ in named})
     if isinstance(kind, IntegralType):
@@ -164,7 +164,7 @@ def _named(rows: EntityRows, found: Differing) -> str:
     else:
         values = [_literal(one) for one in entities]
         # Only of its own type is the column compared with the statistics of a file.
-        column = column if isinstance(kind, StringType) else f"CAST({column} AS STRING)"
+        column = column if isinstance(kind, StringType) else text_sql(column)
     hashes = ", ".join(str(one) for one in sorted({number for _, number in named}))
     condition = f"{column} IN ({', '.join(values)}) AND {row_hash_sql(schema)} IN ({hashes})"
     own = rows.live.own_rows

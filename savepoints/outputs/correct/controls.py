@@ -163,7 +163,7 @@ def _refuse_strays(rows: EntityRows, replayed: DataFrame, everybody: DataFrame) 
     """Refuse rows of entities that were not replayed: they are called otherwise in the output."""
     from pyspark.sql import functions as F
 
-    text = F.col(quoted(rows.entity)).cast("string")
+    text = rows.entity_text
     known = everybody.select(F.col("entity").alias("__known"))
     stray = (
         rows.written(replayed)

@@ -11,7 +11,7 @@ from savepoints.outputs.correct.row_difference import Differing, differing
 from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from savepoints.outputs.rewind.planned_rewind import Rewind
-from savepoints.spark.columns import quoted
+from savepoints.spark.columns import quoted, text_sql
 from savepoints.spark.session import session_like
 from savepoints.texts import count_text
 from savepoints.uri import Uri
@@ -64,7 +64,7 @@ class EntityRows:
         """The entity of a row, as text."""
         from pyspark.sql import functions as F
 
-        return F.col(quoted(self.entity)).cast("string")
+        return F.expr(text_sql(quoted(self.entity)))
 
     def differing(self, entities: DataFrame, replayed: DataFrame) -> Differing:
         """Compare what the table holds of entities with what it should hold after a replay.

@@ -63,7 +63,7 @@ def size(before: Column, after: Column, data_type: DataType) -> Column | None:
         return F.abs(F.datediff(after, before)).cast("double") * _SECONDS_A_DAY
     exact = "decimal(20,0)"  # The difference of two longs is none.
     if measured_in == "seconds":
-        micros = [F.unix_micros(one.cast("timestamp")).cast(exact) for one in (before, after)]
+        micros = [F.unix_micros(one.cast("timestamp_ltz")).cast(exact) for one in (before, after)]
         return F.abs(micros[1] - micros[0]).cast("double") / 1e6
     if isinstance(data_type, DecimalType):
         return F.abs(F.try_subtract(after, before)).cast("double")

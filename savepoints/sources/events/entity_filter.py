@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.spark.columns import quoted, text_sql
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -43,7 +45,7 @@ def entities_of(spark: SparkSession, wanted: DataFrame | Sequence[str]) -> Entit
         listed = sorted(set(wanted))
         table = spark.createDataFrame([(one,) for one in listed], "entity string")
     else:
-        table = wanted.select(F.col(wanted.columns[0]).cast("string").alias("entity"))
+        table = wanted.select(F.expr(text_sql(quoted(wanted.columns[0]))).alias("entity"))
         table = table.where(F.col("entity").isNotNull()).distinct()
         listed = sorted(row.entity for row in table.limit(MOST_PUSHED + 1).collect())
     return Entities(table, tuple(listed) if len(listed) <= MOST_PUSHED else None)

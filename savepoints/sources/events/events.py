@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from savepoints.errors import UsageError
-from savepoints.spark.columns import JSON_OPTIONS
+from savepoints.spark.columns import JSON_OPTIONS, has_times, quoted, text_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -71,9 +71,9 @@ def without_records(records: DataFrame, decoding: Decoding) -> DataFrame:
 
     return decoded.select(
         *POSITION,
-        F.col(decoding.entity_key).cast("string").alias("entity"),
+        entity(decoding).alias("entity"),
         F.col(decoding.event_time).cast("timestamp_ltz").alias("event_time"),
-        _id(decoding.event_id).alias("event_id"),
+        _id(decoded, decoding.event_id).alias("event_id"),
     )
 
 
@@ -106,19 +106,32 @@ def contents(records: DataFrame, decoding: Decoding) -> DataFrame:
     own = F.struct(*map(content, names))
     kind = decoded.select(own.alias("own")).schema["own"].dataType
     return decoded.select(
-        _id(decoding.event_id).alias("event_id"),
-        F.col(decoding.entity_key).cast("string").alias("entity"),
+        _id(decoded, decoding.event_id).alias("event_id"),
+        entity(decoding).alias("entity"),
         as_json(own, kind).alias("content"),
     )
 
 
-def _id(columns: Sequence[str]) -> Column:
-    """Return what identifies an event, as text."""
+def entity(decoding: Decoding) -> Column:
+    """Return the entity of an event as text; that of a time is in the time zone of the session.
+
+    `archive.same_decoding` refuses an archive that was written in another one.
+    """
     from pyspark.sql import functions as F
 
-    if len(columns) == 1:
-        return F.col(columns[0]).cast("string")
-    return F.to_json(F.struct(*columns), JSON_OPTIONS)
+    return F.expr(text_sql(quoted(decoding.entity_key)))
+
+
+def _id(decoded: DataFrame, columns: Sequence[str]) -> Column:
+    """Return what identifies an event, as text that is the same in all sessions."""
+    from pyspark.sql import functions as F
+
+    names = [quoted(one) for one in columns]
+    if len(names) > 1:
+        return F.to_json(F.struct(*names), JSON_OPTIONS)
+    if has_times(decoded.schema[columns[0]].dataType):
+        return F.when(F.col(names[0]).isNotNull(), F.to_json(F.struct(*names), JSON_OPTIONS))
+    return F.expr(text_sql(names[0]))
 
 
 def _require(columns: Sequence[str], decoding: Decoding) -> None:

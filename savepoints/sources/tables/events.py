@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError
-from savepoints.sources.events.events import Decoding
+from savepoints.sources.events.events import Decoding, entity
 from savepoints.spark.columns import JSON_OPTIONS
 from savepoints.texts import count_text
 from savepoints.uri import Uri
@@ -44,7 +44,7 @@ def events(rows: DataFrame, columns: Sequence[str], decoding: Decoding) -> DataF
     identified = F.to_json(F.struct(*decoding.event_id), JSON_OPTIONS)
     return decoded.select(
         f"{_ROW}.*",
-        F.col(decoding.entity_key).cast("string").alias(ENTITY),
+        entity(decoding).alias(ENTITY),
         F.col(decoding.event_time).cast("timestamp_ltz").alias("event_time"),
         (identified if decoding.event_id else F.lit("")).alias("event_id"),
     )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.errors import IncompatibleError
 from savepoints.model import OperatorState
+from savepoints.spark.columns import quoted, text_sql
 from savepoints.state.storage import read
 from savepoints.state.storage.row_sources import SavedRows
 
@@ -207,7 +208,7 @@ def entity(field: str) -> Column:
     """Return the entity of a row as text."""
     from pyspark.sql import functions as F
 
-    return F.col("key")[field].cast("string")
+    return F.expr(text_sql(f"key.{quoted(field)}"))
 
 
 def _strangers(

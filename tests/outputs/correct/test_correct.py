@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -382,3 +383,24 @@ def test_entities_may_be_of_other_types_than_text(spark: SparkSession, tmp_path:
 
         assert rows(str(uri)) == [{"client": mine, "n": 2}, {"client": other, "n": 1}]
         assert bases[0].version < opened(str(uri)).version()
+
+
+@pytest.mark.spark
+def test_trap_small_numbers_as_entities_where_a_cast_writes_exponents(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Without ANSI the entity would be 1E-7 in the table and 0.0000001 among the events."""
+    cluster = spark.sparkContext._jsc.sc().conf()
+    cluster.set("spark.sql.ansi.enabled", "false")
+    try:
+        mine, other = Decimal("0.0000001"), Decimal("0.0000002")
+        kind = pa.decimal128(8, 7)
+        made = pa.table({"client": pa.array([mine, other], kind), "n": pa.array([1, 1])})
+        make(tmp_path, made)
+
+        corrected(spark, planned(tmp_path, None), {"0.0000001": None}, [(mine, 2, 0)],
+                  "client decimal(8, 7), n bigint")  # fmt: skip
+    finally:
+        cluster.remove("spark.sql.ansi.enabled")
+
+    assert rows(str(tmp_path)) == [{"client": mine, "n": 2}, {"client": other, "n": 1}]

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from savepoints.sources.events.events import RAW_SCHEMA, contents, events, without_records
+from savepoints.sources.events.events import (
+    RAW_SCHEMA,
+    Decoding,
+    contents,
+    events,
+    without_records,
+)
 from savepoints.spark import private_api
 from tests.sources.json_input import DECODING
 
@@ -17,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -48,6 +54,49 @@ def test_each_record_is_there_with_its_event_or_without_one(records: DataFrame) 
         ("ann", "1"), (None, None), ("bob", "3"), ("ann", "4")
     ]  # fmt: skip
     assert [bytes(one.value) for one in found] == [_value(*one) for one in ORDERS]
+
+
+def test_trap_the_texts_of_ids_and_entities_are_the_same_in_all_sessions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In New York both times are half past one, and a cast without ANSI writes 1E-7."""
+    rows = [
+        (None, b"", "orders", 0, 0, datetime(2026, 11, 1, 5, 30, tzinfo=timezone.utc), 0, None),
+        (None, b"", "orders", 0, 1, datetime(2026, 11, 1, 6, 30, tzinfo=timezone.utc), 0, None),
+    ]
+    spark.createDataFrame(rows, RAW_SCHEMA).write.parquet(str(tmp_path / "records"))
+
+    def texts(zone: str, ansi: str) -> list[Row]:
+        theirs = spark.newSession()
+        theirs.conf.set("spark.sql.session.timeZone", zone)
+        theirs.conf.set("spark.sql.ansi.enabled", ansi)
+        read = theirs.read.parquet(str(tmp_path / "records"))
+        small = "CAST(offset + 1 AS DECIMAL(20, 0)) * CAST('0.0000001' AS DECIMAL(8, 7)) AS `a b`"
+        found = []
+        for name in ("timestamp", "a b"):
+            decoding = Decoding(lambda one: one.selectExpr("*", small), "a b", "timestamp", (name,))
+            found += without_records(read, decoding).orderBy("offset").collect()
+        return found
+
+    found = texts("UTC", "true")
+
+    assert [(one.entity, one.event_id) for one in found] == [
+        ("0.0000001", '{"timestamp":"2026-11-01T05:30:00.000000Z"}'),
+        ("0.0000002", '{"timestamp":"2026-11-01T06:30:00.000000Z"}'),
+        ("0.0000001", "0.0000001"),
+        ("0.0000002", "0.0000002"),
+    ]
+    assert texts("America/New_York", "false") == found
+
+
+def test_trap_an_event_without_a_time_that_is_its_id_has_no_id(records: DataFrame) -> None:
+    """JSON of a null is text, and all such events would be one."""
+
+    def without_time(given: DataFrame) -> DataFrame:
+        return DECODING.decode(given).selectExpr("*", "CAST(NULL AS TIMESTAMP) AS never")
+
+    never = dataclasses.replace(DECODING, decode=without_time, event_id=("never",))
+    assert {one.event_id for one in without_records(records, never).collect()} == {None}
 
 
 def test_without_records_there_are_the_events_alone_and_the_source_is_read_once(

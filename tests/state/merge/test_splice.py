@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +47,14 @@ def test_the_field_is_found_by_its_name(spark: SparkSession) -> None:
     """Whatever its type is, and the others are."""
     saved = rows(spark, "hour long, client long", (7, 1), (1, 2))
     assert found(spark, AGGREGATE, saved, "1", "2", "7") == "client"
+
+
+def test_trap_small_numbers_are_found_where_a_cast_writes_exponents(spark: SparkSession) -> None:
+    """The entity is 0.0000001 among the events, and a cast without ANSI makes it 1E-7."""
+    theirs = spark.newSession()
+    theirs.conf.set("spark.sql.ansi.enabled", "false")
+    saved = rows(theirs, "client decimal(8, 7)", (Decimal("0.0000001"),))
+    assert found(theirs, AGGREGATE, saved, "0.0000001") == "client"
 
 
 def test_a_renamed_field_is_found_by_rows_of_known_entities(spark: SparkSession) -> None:
