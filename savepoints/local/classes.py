@@ -22,18 +22,20 @@ from savepoints.local.java import Java
 logger = logging.getLogger(__name__)
 
 _SCRIPT = Path(__file__).parent / "resources" / "local" / "load_classes.py"
+# Of an archive that does not fit, Java warns on stdout, where a command may print JSON.
+_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _SECONDS = 180
 _KEPT_SECONDS = 30 * 24 * 3600
 
 
 def java_option(java: Java, jars: Jars) -> str:
-    """Return the option of Java that makes Spark start faster on this machine.
+    """Return the options of Java that make Spark start faster on this machine.
 
     The archive is made when it is first asked for, which takes a quarter of a minute, and lies in
     the cache (200 MB).
 
     Returns:
-        The option; empty where no archive can be made.
+        The options; empty where no archive can be made.
     """
     spark = pyspark_directory()
     # Java compares the times of the jars, too, and uses no archive of others.
@@ -47,7 +49,7 @@ def java_option(java: Java, jars: Jars) -> str:
             fcntl.flock(exclusive, fcntl.LOCK_EX)  # let one make it, and the others wait
             if not archive.is_file() and not _make(archive, jars):
                 return ""
-    return f"-XX:SharedArchiveFile={archive}"
+    return f"-XX:SharedArchiveFile={archive} {_SILENT}"
 
 
 def _make(archive: Path, jars: Jars) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def archive_of(world: LocalWorld) -> str:
+    (option,) = (
+        one for one in world.environment["SPARK_SUBMIT_OPTS"].split() if "SharedArchive" in one
+    )
+    return option.removeprefix("-XX:SharedArchiveFile=")
+
+
 @pytest.mark.spark
 def test_sparks_java_maps_it(spark: SparkSession, world: LocalWorld) -> None:
-    option = world.environment["SPARK_SUBMIT_OPTS"].split()[-1]
-    archive = option.removeprefix("-XX:SharedArchiveFile=")
+    archive = archive_of(world)
     assert Path(archive).is_file()
 
     gateway = spark.sparkContext._gateway
@@ -28,6 +35,19 @@ def test_sparks_java_maps_it(spark: SparkSession, world: LocalWorld) -> None:
     maps = Path(f"/proc/{gateway.proc.pid}/maps").read_text()
 
     assert archive in maps
+
+
+@pytest.mark.spark
+def test_trap_java_warns_on_stdout_of_an_archive_of_another_class_path(
+    world: LocalWorld, tmp_path: Path
+) -> None:
+    """`-o json` was preceded by it, where a Spark of another installation was started."""
+    java = [str(find_java().home / "bin" / "java"), "-cp", str(tmp_path), "-version"]
+    options = world.environment["SPARK_SUBMIT_OPTS"].split()
+
+    done = subprocess.run([java[0], *options, *java[1:]], capture_output=True, check=True)
+
+    assert done.stdout == b""
 
 
 Fails = Callable[[str], str]
