@@ -314,6 +314,12 @@ def undo(correction: Correction, operation_id: str, spark: SparkSession | None =
     rewind.put_back(live, table, {correction.app_id: BEFORE_FIRST_BATCH}, operation_id, spark)
 
 
+def is_done(correction: Correction) -> bool:
+    """Return True if the table has been corrected."""
+    reached = _reached(correction)
+    return reached is not None and reached >= correction.batch_id
+
+
 def _reached(correction: Correction) -> int | None:
     """Return the newest batch under the correction's id since it was planned, None if none."""
     live, app_id = correction.live, correction.app_id

@@ -265,6 +265,25 @@ def undo(rewind: Rewind, operation_id: str, spark: SparkSession | None = None) -
     return put_back(rewind, table, known, operation_id, spark)
 
 
+def require_undoable(changed: Iterable[Rewind], operation_id: str) -> None:
+    """Refuse to begin to undo what cannot be, as long as the operation can still be finished.
+
+    Args:
+        changed: The tables that the operation has changed.
+
+    Raises:
+        NotAlignedError: If some files of the version before the operation are gone.
+    """
+    for one in changed:
+        if one.output.kind != "files":
+            _refuse_unreadable(
+                replace(one.output, version=one.newest),
+                hint=f"finish the operation: savepoints operations resume {operation_id}; or put "
+                "the files back from a backup of the table, then undo it: savepoints operations "
+                f"undo {operation_id}",
+            )
+
+
 def put_back(
     rewind: Rewind,
     table: DeltaTable,
