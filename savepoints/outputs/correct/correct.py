@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+_APPEND = "merge with --policy append, which corrects no table"
+
 
 @dataclass(frozen=True)
 class Correction:
@@ -430,7 +432,9 @@ def _live(
     versions = [one.version for one in bases if one is not None]
     if len(versions) < len(bases):
         # Of an entity that begins with nothing all rows go, so none may ever have been another's.
-        emptied = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows)
+        emptied = rewind.plan_empty(
+            name, uri, owner, tuple(own_ids), app_id, own_rows, instead=_APPEND
+        )
         live = replace(emptied, empty=False)
     else:
         output = OutputVersion(
@@ -442,7 +446,7 @@ def _live(
             None,
         )
         ids = dict.fromkeys([*own_ids, app_id], BEFORE_FIRST_BATCH)
-        engine = rewind.engine_for(table, uri, output.version, own_rows)
+        engine = rewind.engine_for(table, uri, output.version, own_rows, instead=_APPEND)
         live = Rewind(output, output.version, ids, owner, own_rows, engine=engine)
     rewind.refuse_changed(replace(live, newest=min(versions, default=live.newest)))
     return live

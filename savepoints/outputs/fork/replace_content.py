@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
     from pyspark.sql import SparkSession
 
+_POINT = "promote with --outputs point"
+
 
 @dataclass(frozen=True)
 class Takeover:
@@ -71,7 +73,7 @@ def plan(
     """
     if source.kind == "files":
         raise _no_table(source.uri)
-    live = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows)
+    live = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows, instead=_POINT)
     if live.output.kind == "files":
         raise _no_table(uri)
     writable.refuse_identity(batch_version.open_table(uri), uri)
@@ -87,7 +89,7 @@ def plan(
             f"the rows of {source.uri} cannot replace those of {uri}, because their columns "
             f"differ and {why}",
             hint="change the fork's program so that it writes the same columns as the live table, "
-            "or promote with --outputs point",
+            f"or {_POINT}",
             uri=uri,
         )
     if mine != theirs:

@@ -133,6 +133,18 @@ def test_trap_generated_columns_become_plain_ones_when_the_fork_has_other_column
     assert f"ALTER TABLE delta.`{uri}` ADD COLUMNS" in refused.value.hint
 
 
+def test_trap_a_table_that_may_not_lose_rows_is_refused_in_the_words_of_a_promotion(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "live", table(("a", 1)), LIVE, 3)
+    write(tmp_path / "fork", table(("a", 2)), FORK, BATCH)
+    DeltaTable(str(tmp_path / "live")).alter.set_table_properties({"delta.appendOnly": "true"})
+
+    with pytest.raises(IncompatibleError, match=r"rows of .* cannot be removed") as refused:
+        planned(tmp_path)
+    assert refused.value.hint.endswith("; or promote with --outputs point")
+
+
 def test_trap_columns_lose_not_null_when_the_fork_has_other_columns(tmp_path: Path) -> None:
     """Seen with Spark: `overwriteSchema` makes every column nullable."""
     key = pa.field("k", pa.string(), nullable=False)
