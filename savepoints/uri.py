@@ -9,6 +9,7 @@ Nothing is opened here, see `io`.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,10 @@ class Uri:
 
     @classmethod
     def parse(cls, text: str) -> Uri:
-        """Read a URI or a local path; a table's name is refused with how to find its location."""
+        """Read a URI or a local path; a table's name is refused with how to find its location.
+
+        A local place has one URI, whatever links lead to it; `~` is the user's directory.
+        """
         scheme, separator, rest = text.partition("://")
         if is_table_name(text):
             raise UsageError(
@@ -63,7 +67,7 @@ class Uri:
                     f"{text!r} has a scheme but no '//'",
                     hint=f"write {match.group(1)}://{text[match.end() :].lstrip('/')}",
                 )
-            scheme, rest = "file", str(Path(text.removeprefix("file:")).resolve())
+            scheme, rest = "file", _local(text.removeprefix("file:"))
         scheme = _SAME.get(scheme, scheme)
         if scheme not in {*_WITH_BUCKET, "file"}:
             raise IncompatibleError(
@@ -99,7 +103,8 @@ class Uri:
                 f"the path in {text!r} has a segment '.' or '..'",
                 hint="write the full path without such segments",
             )
-        return cls(scheme, bucket, "/".join(parts))
+        where = "/".join(parts)
+        return cls(scheme, bucket, _local(f"/{where}").lstrip("/") if scheme == "file" else where)
 
     def __truediv__(self, child: str) -> Uri:
         """Return the place below this one."""
@@ -132,6 +137,17 @@ class Uri:
     def system(self) -> tuple[str, str]:
         """Name the store, within which most can copy files without passing through us."""
         return (self.scheme, self.bucket)
+
+
+def _local(path: str) -> str:
+    """Return a local path from the root on, without links."""
+    known = os.path.expanduser(path)  # noqa: PTH111 - pathlib expands ./~ as well.
+    if known.startswith("~"):
+        raise UsageError(
+            f"no user's directory is known for {path!r}",
+            hint=f"write the full path, or ./{path} for a directory of that name",
+        )
+    return str(Path(known).resolve())
 
 
 def _hidden(bucket: str) -> str:

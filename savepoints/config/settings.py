@@ -80,6 +80,11 @@ class SparkSettings(_Section):
     master: str = "local[*]"
     conf: ClientOptionsField = secrets.ClientOptions()
 
+    @property
+    def retained_batches(self) -> int:
+        """Of how many batches Spark keeps the logs and the state."""
+        return int(self.conf.get("spark.sql.streaming.minBatchesToRetain", "100"))
+
 
 class RetentionSettings(_Section):
     """Which savepoints `expire` keeps; all others are removed. A count of -1 keeps all.

@@ -47,6 +47,7 @@ _LOG = logging.getLogger(__name__)
 POLL_SECONDS = 0.1
 # Below it each input of a program has a directory, when it is run on nothing.
 EMPTY = "empty"
+_EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 # In the names of the nodes of `transformWithState`.
 _WITH_VARIABLES = "TransformWithState"
 # How often it asks Spark for its batches; Spark keeps the last 100.
@@ -160,7 +161,8 @@ class Runner:
     @property
     def needs_empty_batches(self) -> bool:
         """Whether Spark runs a batch without input when only the watermark has moved."""
-        return self._output_mode != "complete"
+        are_on = self._spark.conf.get(_EMPTY_BATCHES, "true") == "true"
+        return are_on and self._output_mode != "complete"
 
     def ran(
         self,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import final
 
 from savepoints.config.schedule import Schedule
@@ -26,6 +27,18 @@ class Clock:
         return event.wait(seconds)
 
 
+class SteadyClock(Clock):
+    """The time since it was made, added to the time then: nobody sets it back or ahead."""
+
+    def __init__(self) -> None:
+        """Begin with the time."""
+        self._begun, self._counted_from = utc_now(), time.monotonic()
+
+    def now(self) -> datetime:
+        """Return the time as counted."""
+        return self._begun + timedelta(seconds=time.monotonic() - self._counted_from)
+
+
 @final
 class Ticker:
     """Calls a function on a schedule for as long as the context is entered.
@@ -42,10 +55,15 @@ class Ticker:
         name: str,
         clock: Clock | None = None,
     ) -> None:
-        """Keep what to do; `name` is the thread's, `clock` is by default the real one."""
+        """Keep what to do.
+
+        Args:
+            name: The thread's.
+            clock: By default the machine's for a cron expression, a steady one for an interval.
+        """
         self._schedule = schedule
         self._call = call
-        self._clock = clock or Clock()
+        self._clock = clock or (SteadyClock() if schedule.interval else Clock())
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

@@ -1,6 +1,7 @@
 """The batch log: which offsets, watermark and processing time each batch of a generation had.
 
-Spark keeps its offset log for the last 100 batches only; a faithful replay needs it from the oldest
+Spark keeps its offset log for the last 100 batches only, or as many as
+`spark.sql.streaming.minBatchesToRetain` says; a faithful replay needs it from the oldest
 base savepoint on. So `run` copies it: `batches/<query>/<generation>/<first batch>.json`, a chunk of
 JSON lines, one a batch. Batches that nobody copied in time are missing, which a reader sees by
 their numbers.
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = re.compile(r"^(\d{12})\.json$", re.ASCII)
-# New batches that make a chunk; Spark keeps 100, so there is time for a few attempts.
-CHUNK_BATCHES = 25
+# Of what Spark keeps, the part that makes a chunk: so there is time for a few attempts.
+_CHUNKS_KEPT = 4
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,22 @@ class Recorder:
     What fails is logged and tried again with the next chunk; it never ends the run.
     """
 
-    def __init__(self, root: Location, query: str, generation: int, checkpoint: Location) -> None:
-        """Keep whose log it is; nothing is read."""
+    def __init__(
+        self,
+        root: Location,
+        query: str,
+        generation: int,
+        checkpoint: Location,
+        *,
+        retained: int,
+    ) -> None:
+        """Keep whose log it is, and how many batches Spark keeps of it; nothing is read."""
         self._root = root
         self._query = query
         self._generation = generation
         self._checkpoint = checkpoint
         self._copied: int | None = None  # Newest batch in the log; unknown before the first look.
+        self._chunk = max(1, retained // _CHUNKS_KEPT)
         self._heard = -1
         self._worker: threading.Thread | None = None
 
@@ -86,7 +96,7 @@ class Recorder:
 
     def committed(self, batch_id: int | None) -> None:
         """Hear of the newest committed batch; enough new ones are copied in a thread of its own."""
-        if batch_id is None or batch_id < self._heard + CHUNK_BATCHES or self._is_working:
+        if batch_id is None or batch_id < self._heard + self._chunk or self._is_working:
             return
         self._heard = batch_id
         self._start()

@@ -267,20 +267,7 @@ def test_the_end_state_is_that_of_spark_s_own_run_to_the_same_end(
     ran, _ = desk.run(until="latest")
     own = desk.rows()
     mine = spark.read.format("statestore").load(str(desk.checkpoint)).select("key.*", "value.*")
-
-    from tests.e2e.bounded_apps import windowed
-
-    source = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", desk.settings.kafka.bootstrap_servers)
-        .option("subscribe", desk.topics["events"])
-        .option("startingOffsets", "earliest")
-        .load()
-    )
-    result = windowed.build({"events": windowed.inputs["events"].decode(source)})
-    peer, table = str(tmp_path / "peer"), str(tmp_path / "peer-rows")
-    writer = result.writeStream.format("delta").option("checkpointLocation", peer)
-    writer.outputMode("append").trigger(availableNow=True).start(table).awaitTermination()
+    peer, table = run_by_spark(spark, desk, tmp_path)
 
     assert own, "some windows are over"
     assert own == sorted(spark.read.format("delta").load(table).toArrow().to_pylist(), key=str), (
@@ -292,6 +279,43 @@ def test_the_end_state_is_that_of_spark_s_own_run_to_the_same_end(
         "as many batches"
     )
     assert desk.run(until="latest")[0].batches == 0
+
+
+@pytest.mark.nightly
+def test_trap_no_empty_batch_is_planned_where_they_are_switched_off(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Spark itself leaves to the next batch with input what the watermark allows."""
+    desk = Desk.open(world, tmp_path, "tests.e2e.bounded_apps:windowed")
+    desk.send("events", [(f"k{n % 2}", n) for n in range(60)])
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    try:
+        ran, _ = desk.run(until="latest")
+        peer, _ = run_by_spark(spark, desk, tmp_path)
+        assert checkpoint_position.read(Location.of(peer)).committed == ran.last_batch == 0
+        again, _ = desk.run(until="latest")
+    finally:
+        spark.conf.unset("spark.sql.streaming.noDataMicroBatches.enabled")
+
+    assert (again.batches, again.ended) == (0, "caught_up")
+
+
+def run_by_spark(spark: SparkSession, desk: Desk, place: Path) -> tuple[str, str]:
+    """Run the program of `windowed` by Spark alone; return its checkpoint and its table."""
+    from tests.e2e.bounded_apps import windowed
+
+    source = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", desk.settings.kafka.bootstrap_servers)
+        .option("subscribe", desk.topics["events"])
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    result = windowed.build({"events": windowed.inputs["events"].decode(source)})
+    peer, table = str(place / "peer"), str(place / "peer-rows")
+    writer = result.writeStream.format("delta").option("checkpointLocation", peer)
+    writer.outputMode("append").trigger(availableNow=True).start(table).awaitTermination()
+    return peer, table
 
 
 @pytest.mark.nightly

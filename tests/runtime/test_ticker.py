@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from datetime import datetime, timedelta, timezone
+from itertools import chain, repeat
 
 import pytest
 
 from savepoints.config.schedule import merge_schedule, parse_schedule
+from savepoints.runtime import ticker
 from savepoints.runtime.ticker import Clock, Ticker
 
 SHORT = parse_schedule("20ms")
@@ -97,6 +99,22 @@ def test_what_is_not_due_yet_is_not_called() -> None:
     assert called == []
 
 
+def test_trap_a_clock_set_back_does_not_stop_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour back was an hour without a savepoint."""
+    hour = timedelta(hours=1)
+    times = chain([datetime.now(timezone.utc)], repeat(datetime.now(timezone.utc) - hour))
+    monkeypatch.setattr(ticker, "utc_now", lambda: next(times))
+    called, enough = [], threading.Event()
+
+    def call() -> None:
+        called.append(1)
+        if len(called) == 3:
+            enough.set()
+
+    with Ticker(SHORT, call, "steady"):
+        assert enough.wait(5)
+
+
 class Leaping(Clock):
     """A clock that does not wait: it leaps to when the wait would be over."""
 
@@ -116,17 +134,17 @@ def test_by_a_clock_of_its_own_it_is_called_at_midnight_of_each_day() -> None:
     assert daily is not None
     clock = Leaping(datetime(2026, 11, 20, 23, 30, tzinfo=timezone.utc))
     called: list[datetime] = []
-    ticker: list[Ticker] = []
+    tickers: list[Ticker] = []
 
     def call() -> None:
         called.append(clock.time)
         clock.time += timedelta(hours=30 if len(called) == 2 else 1)  # One takes more than a day.
         if len(called) == 4:
-            ticker[0].end()
+            tickers[0].end()
 
-    ticker.append(Ticker(daily, call, "merge", clock))
-    ticker[0].start()
-    ticker[0]._thread.join(PATIENCE)
+    tickers.append(Ticker(daily, call, "merge", clock))
+    tickers[0].start()
+    tickers[0]._thread.join(PATIENCE)
 
     assert [one.isoformat() for one in called] == [
         f"2026-11-{day}T00:00:00+00:00" for day in (21, 22, 24, 25)

@@ -8,9 +8,10 @@ import logging
 import pytest
 
 from savepoints.checkpoint.logs import offset_log
+from savepoints.config.settings import SparkSettings
 from savepoints.io import Location
 from savepoints.store import batch_log
-from savepoints.store.batch_log import CHUNK_BATCHES, Batch, Recorder
+from savepoints.store.batch_log import Batch, Recorder
 from tests.samples import files_of
 
 QUERY = "totals"
@@ -54,7 +55,7 @@ def test_it_has_each_batch_when_spark_has_long_forgotten_it(
     on_local: Location, checkpoint: Location
 ) -> None:
     expected: dict[int, Batch] = {}
-    with Recorder(on_local, QUERY, 1, checkpoint) as recorder:
+    with Recorder(on_local, QUERY, 1, checkpoint, retained=100) as recorder:
         for begin in range(0, 300, 10):
             expected |= run(checkpoint, begin, begin + 10)
             recorder.committed(begin + 9)
@@ -62,8 +63,25 @@ def test_it_has_each_batch_when_spark_has_long_forgotten_it(
             forget(checkpoint, begin - 90)
 
     assert batch_log.read(on_local, QUERY, 1) == expected
-    assert len((on_local / "batches" / QUERY / "1").list()) <= 300 / CHUNK_BATCHES + 1
+    assert len((on_local / "batches" / QUERY / "1").list()) <= 300 / 25 + 1
     assert batch_log.read(on_local, QUERY, 2) == {}
+
+
+def test_trap_spark_keeps_fewer_batches_than_make_a_chunk(
+    on_local: Location, checkpoint: Location
+) -> None:
+    """With a small `minBatchesToRetain` most batches were forgotten before they were copied."""
+    conf = {"spark.sql.streaming.minBatchesToRetain": "8"}
+    retained = SparkSettings(conf=conf).retained_batches
+    expected: dict[int, Batch] = {}
+    with Recorder(on_local, QUERY, 1, checkpoint, retained=retained) as recorder:
+        for batch in range(60):
+            expected |= run(checkpoint, batch, batch + 1)
+            recorder.committed(batch)
+            recorder.join()
+            forget(checkpoint, batch - 8)
+
+    assert batch_log.read(on_local, QUERY, 1) == expected
 
 
 def test_what_a_killed_run_left_is_copied_by_the_next(
@@ -74,7 +92,7 @@ def test_what_a_killed_run_left_is_copied_by_the_next(
     expected |= run(checkpoint, 5, 60)  # A run that was killed before it copied them.
     checkpoint.put("offsets/60", b"planned, not committed")
 
-    with Recorder(on_local, QUERY, 1, checkpoint):
+    with Recorder(on_local, QUERY, 1, checkpoint, retained=100):
         pass
 
     assert batch_log.read(on_local, QUERY, 1) == expected
@@ -103,7 +121,7 @@ def test_a_failure_is_logged_and_does_not_reach_the_run(
 
     with (
         caplog.at_level(logging.WARNING),
-        Recorder(on_local, QUERY, 1, checkpoint) as recorder,
+        Recorder(on_local, QUERY, 1, checkpoint, retained=100) as recorder,
     ):
         recorder.committed(29)
         recorder.join()

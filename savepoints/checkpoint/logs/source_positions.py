@@ -4,8 +4,9 @@ The offset log has a line for each source, in the order in which Spark counts th
 `sources/<number>/` what a source keeps for itself. A start describes one source of the program:
 
 - `keep:0`: it is source 0 of the savepoint and continues where that was;
-- a position as Spark's JSON, such as `{"orders": {"0": 120}}`: it continues exactly there, without
-any other source's own files;
+- a position as Spark's JSON, such as `{"orders": {"0": 120}}`: it continues exactly there. Of the
+savepoint's source with its number it keeps where that began, if both read the same topics: the
+state comes from there;
 - `new`: it starts by the options of its reader, as if it had never run; Spark writes `-`.
 
 All three keep the state. A position or `new` goes into `offsets/N-1` and `offsets/N` alike: Spark
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.errors import IncompatibleError, UsageError
 
 # One start for each source of the program, as texts.
@@ -37,10 +39,13 @@ class SourceMap:
     Attributes:
         names: Directories below `sources/` of the savepoint's sources, in order: their numbers, or
             in offset log v2 their names.
+        positions: Where the savepoint's sources are, in order, as Spark's JSON; empty if no start
+            is a position of Kafka.
     """
 
     starts: Starts
     names: tuple[str, ...]
+    positions: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
         kept = [one for one in map(_kept, self.starts) if one is not None]
@@ -83,7 +88,16 @@ class SourceMap:
             if kept is not None and self.names[kept] == name:
                 own = self.names[at] if self.names[kept] != str(kept) else str(at)
                 return f"sources/{own}/{rest}"
-        return None
+        # Where a source of Kafka began.
+        return path if rest == "0" and self._reads_on(name) else None
+
+    def _reads_on(self, name: str) -> bool:
+        """Say whether a source of Kafka continues at another position of the same topics."""
+        for known, start, before in zip(self.names, self.starts, self.positions, strict=False):
+            if known == name:
+                now, was = kafka_offsets(start), kafka_offsets(before)
+                return now is not None and was is not None and now.keys() == was.keys()
+        return False
 
 
 def checked(text: str) -> str:

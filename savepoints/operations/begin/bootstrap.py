@@ -232,8 +232,14 @@ def _run(
     """Run the program up to the end in the checkpoint of the generation to be."""
     begun, target = time.monotonic(), Location.of(plan.checkpoint)
     native.claim(target, plan.operation_id)
-    recorder = Recorder(store.root, plan.query, plan.generation, target)
     settings = bindings.complete(store)
+    recorder = Recorder(
+        store.root,
+        plan.query,
+        plan.generation,
+        target,
+        retained=settings.spark.retained_batches,
+    )
     with store.scratch() as scratch, recorder:
         run_to_point.to(
             plan.ends,

@@ -25,6 +25,7 @@ from savepoints.operations.run import pause_for_verb
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, silent
 from savepoints.runtime import scratch_query
 from savepoints.sources.tables.events import ENTITY
@@ -118,7 +119,12 @@ def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Non
         for one in plan.corrections:
             correct.undo(one, plan.operation_id, spark)
 
-    pause_for_verb.undo(plan, store, undo_corrections, paused=plan.paused, progress=progress)
+    def corrected() -> list[Rewind]:
+        return [one.live for one in plan.corrections if correct.is_done(one)]
+
+    pause_for_verb.undo(
+        plan, store, undo_corrections, corrected, paused=plan.paused, progress=progress
+    )
     scratch.discard(store, plan.operation_id)
 
 

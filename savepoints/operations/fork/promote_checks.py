@@ -15,6 +15,7 @@ from savepoints.model import Generation, OutputVersion
 from savepoints.operations.fork.compare_savepoints import Comparing, metric_differences
 from savepoints.operations.fork.verdict import judge_metrics
 from savepoints.operations.savepoint import create, output_versions
+from savepoints.outputs.compare import by_key
 from savepoints.outputs.compare.sql_metrics import measure
 from savepoints.plan import Progress
 from savepoints.sources.combined import availability
@@ -23,8 +24,6 @@ from savepoints.store.root import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from savepoints.outputs.compare.sql_metrics import Figure
 
 _LIVE = "live_"
 
@@ -88,10 +87,7 @@ def of_pairs(
     for live, fork in pairs:
         progress(f"running the promotion checks on {fork.query}")
         theirs, mine = outputs(fork, settings), outputs(live, settings)
-        tables = _views(theirs, mine)
-        counting = {one.name: f"SELECT count(*) FROM `{one.name}`" for one in tables}  # noqa: S608
-        counted = measure(spark, tables, counting)
-        rows += _of_rows(counted, [one.name for one in theirs], settings.promote)
+        rows += _of_rows(_counted(spark, theirs), _counted(spark, mine), settings.promote)
         before += mine
         after += theirs
     own = measure(spark, _views(after, before), _as_figures(settings.promote.checks))
@@ -127,11 +123,16 @@ def outputs(generation: Generation, settings: Settings) -> tuple[OutputVersion, 
     )
 
 
+def _counted(spark: SparkSession, outputs: Sequence[OutputVersion]) -> dict[str, int]:
+    """Return how many rows each output has at its version."""
+    return {one.name: by_key.read_output(spark, one).count() for one in outputs}
+
+
 def _of_rows(
-    rows: Mapping[str, Figure], names: Sequence[str], wanted: PromoteSettings
+    forked: Mapping[str, int], live: Mapping[str, int], wanted: PromoteSettings
 ) -> Iterator[Check]:
-    for name in names:
-        new, old = int(rows[name] or 0), int(rows[f"{_LIVE}{name}"] or 0)
+    for name, new in forked.items():
+        old = live[name]
         share = abs(new - old) / old if old else 0.0
         found = f"the fork has {new} rows, the live query {old}"
         if wanted.rows is not None:

@@ -244,7 +244,10 @@ def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
             progress(f"restoring the table {one.live.output.uri} to version {one.live.newest}")
             replace_content.undo(one, plan.operation_id, spark)
 
-    pause_for_verb.undo(plan, store, undo_replaced, paused=plan.paused, progress=progress)
+    def replaced() -> list[Rewind]:
+        return [one.live for one in plan.taken if replace_content.is_done(one)]
+
+    pause_for_verb.undo(plan, store, undo_replaced, replaced, paused=plan.paused, progress=progress)
 
 
 def _taken(

@@ -154,13 +154,29 @@ def _controls(
     uri = live.inputs.archive(name)
     found = sample_entities.entities(spark, uri, count=count, without=touched, seed=seed)
     if len(found) < count:
-        since = archive.end(uri) or live.beginning
+        since = after_archive(archive.end(uri), live.beginning)
         more = live.events(
             spark, name, since=since, until=live.until, merges=live.merge_ids, of=without_records
         )
         others = sample_entities.among(more, count, touched, seed)
         found += [one for one in others if one not in found][: count - len(found)]
     return spark.createDataFrame([(one,) for one in found], "entity string")
+
+
+def after_archive(archived: KafkaOffsets, beginning: KafkaOffsets) -> KafkaOffsets:
+    """Return where a query's events begin that are not archived.
+
+    Args:
+        archived: The end of the archive; of a partition that was added it may have nothing.
+        beginning: Where the query's events begin.
+    """
+    return {
+        topic: {
+            part: max(first, archived.get(topic, {}).get(part, first))
+            for part, first in parts.items()
+        }
+        for topic, parts in beginning.items()
+    }
 
 
 def _refuse_moved(live: LiveQuery, otherwise: KnownOtherwise) -> None:

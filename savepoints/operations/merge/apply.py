@@ -33,6 +33,7 @@ from savepoints.outputs.correct.correct import Change, Correction
 from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.rewind import rewind
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress
 from savepoints.runtime import app as apps
 from savepoints.runtime import scratch_query
@@ -200,7 +201,12 @@ def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
             progress(f"restoring the table {one.live.output.uri} to version {one.live.newest}")
             correct.undo(one, plan.operation_id, spark)
 
-    pause_for_verb.undo(plan, store, undo_corrections, paused=plan.paused, progress=progress)
+    def corrected() -> list[Rewind]:
+        return [one.live for one in plan.corrections if correct.is_done(one)]
+
+    pause_for_verb.undo(
+        plan, store, undo_corrections, corrected, paused=plan.paused, progress=progress
+    )
     scratch.discard(store, plan.operation_id)
 
 

@@ -233,14 +233,16 @@ def _spread(affected: Affected, used: Sequence[int]) -> DataFrame:
 def _candidates(live: LiveQuery) -> list[BaseState]:
     """Return where its entities can begin, the newest first and the empty state last."""
     inputs, mine = live.inputs, layout.read(live.checkpoint)
-    known = tuple(inputs.arrivals(name) for name in inputs.app.inputs)
+    known = tuple((inputs.topic(name), inputs.arrivals(name)) for name in inputs.app.inputs)
+    # What a state holds besides events may be of any time, though a topic has not been read.
+    begun = {} if live.reach.ends_with else live.beginning
     savepoints = {
         one.id: one for one in history.history(live.store, live.name) if live.reach.has(one)
     }
     bases = []
     for one in savepoints.values():
         offsets = lowest_offsets(one.cut.offsets)
-        if live.has_all_since(offsets) and (clock := _clock(known, offsets)) is not None:
+        if live.has_all_since(offsets) and (clock := _clock(known, offsets, begun)):
             bases.append(BaseState(one.id, clock, offsets))
     # Few are looked at closely: for each, files of the store and two versions of tables are read.
     *some, nothing = affected_entities.thinned(bases, BaseState(offsets=live.beginning))
@@ -271,14 +273,26 @@ def _is_usable(store: Store, inputs: Inputs, savepoint: Savepoint, mine: Layout)
     return True
 
 
-def _clock(known: Sequence[ArchiveProgress], offsets: KafkaOffsets) -> datetime | None:
-    """Return a time that nothing before some offsets is later than; None if it is not known."""
-    found = []
-    for one in known:
-        mine = {topic: parts for topic, parts in offsets.items() if topic in one.end}
-        try:
-            found.append(one.clock(mine))
-        except NotAlignedError:
+def _clock(
+    known: Sequence[tuple[str, ArchiveProgress]], offsets: KafkaOffsets, begun: KafkaOffsets
+) -> datetime | None:
+    """Return a time that nothing before some offsets is later than.
+
+    Args:
+        known: By input, its topic and what is archived of that.
+        begun: Where the query began: of a topic that it has not read further it has seen nothing.
+
+    Returns:
+        None if it is not known, or if there is nothing before the offsets at all.
+    """
+    times = []
+    for topic, archived in known:
+        mine = {topic: offsets.get(topic, {})}
+        if topic in archived.end:
+            try:
+                times.append(archived.clock(mine))
+            except NotAlignedError:
+                return None
+        elif not is_before(mine, {topic: begun.get(topic, {})}):
             return None
-    times = [one for one in found if one is not None]
-    return max(times) if times and len(times) == len(found) else None
+    return max((one for one in times if one is not None), default=None)

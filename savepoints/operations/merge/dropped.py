@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.logs.kafka_position import lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets, lowest_offsets
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.moments import moment_of, rfc3339
@@ -123,6 +123,7 @@ def _reads(live: LiveQuery, since: datetime | None) -> list[Read]:
     if since is None and not live.reach.ends_with:
         first = min(live.reach.first.values())
     _require_all(live, known, first, newest)
+    require_one_end(live.name, known, first)
     begin = live.beginning if first == 0 else lowest_offsets(known[first - 1].offsets)
     found = []
     late_ms = 0 if first == 0 else known[first - 1].watermark_ms
@@ -154,6 +155,50 @@ def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest
         query=live.name,
         batches=lost[:20],
     )
+
+
+def require_one_end(query: str, known: Mapping[int, Batch], first: int) -> None:
+    """Refuse batches that two inputs read the same topic in up to different offsets.
+
+    Spark asks each source by itself how far a topic goes. What lies between was read in this batch
+    by the one input and in the next by the other: that matters if they dropped by other watermarks.
+
+    Args:
+        known: By number, all from the one before the first that is judged.
+
+    Raises:
+        IncompatibleError: If there is such a batch.
+    """
+    for number in sorted(one for one in known if one >= first - 1):
+        one, before = known[number], known.get(number - 1)
+        judged_by = 0 if number == 0 else before and before.watermark_ms
+        apart = _apart(one.offsets)
+        if apart is not None and one.watermark_ms != judged_by:
+            topic, part, low, high = apart
+            later = known.get(number + 2)
+            raise IncompatibleError(
+                f"cannot tell which events {query} dropped: in batch {number} two of its "
+                f"inputs read {topic} partition {part} to different offsets, {low} and {high}, and "
+                "the next batch had another watermark",
+                hint="list or merge only later batches: --since "
+                f"{rfc3339(moment_of(later.timestamp_ms))}"
+                if later is not None
+                else "run the query on, then list or merge only what it drops from then on: "
+                f"savepoints run {query} --until latest",
+                query=query,
+                batches=[number],
+            )
+
+
+def _apart(positions: Sequence[str | None]) -> tuple[str, int, int, int] | None:
+    """Return a partition that two sources stand apart in, with the lower and the higher offset."""
+    found: dict[tuple[str, int], int] = {}
+    for position in positions:
+        for topic, part, offset in by_partition(kafka_offsets(position) or {}):
+            known = found.setdefault((topic, part), offset)
+            if known != offset:
+                return topic, part, min(known, offset), max(known, offset)
+    return None
 
 
 def _behind(spark: SparkSession, live: LiveQuery, name: str, reads: Sequence[Read]) -> DataFrame:

@@ -19,6 +19,7 @@ from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.operations.rollback import skipped_records
+from savepoints.runtime.archive_of import is_before
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.events import EventsOf, events
@@ -192,6 +193,7 @@ class LiveQuery:
     def require_replayable(self, entities: int) -> None:
         """Refuse entities that have to be replayed from before something that no event tells of."""
         if entities and self.lost:
+            self._require_archived(entities)
             raise SourceDataGoneError(
                 f"{count_text(entities, 'entity')} cannot be replayed, because {self.name} has no "
                 f"savepoint from between the first events that there are ({text(self.lost)}) and "
@@ -210,6 +212,23 @@ class LiveQuery:
                 query=self.name,
                 entities=entities,
             )
+
+    def _require_archived(self, entities: int) -> None:
+        """Refuse inputs of which nothing is archived: so no savepoint is known to be old enough."""
+        for name in self.inputs.app.inputs:
+            topic = self.inputs.topic(name)
+            is_read = not is_before({topic: self.until.get(topic, {})}, self.beginning)
+            if is_read and topic not in self.inputs.arrivals(name).end:
+                raise SourceDataGoneError(
+                    f"{count_text(entities, 'entity')} cannot be replayed from a savepoint, "
+                    f"because nothing is archived of {name}: it is unknown which savepoints of "
+                    f"{self.name} are older than the late events",
+                    hint=f"name an archive for {name} in [queries.{self.name}.archives] in the "
+                    f"settings, then: python -m savepoints.jobs.archive {self.name} {name} "
+                    "--until latest",
+                    query=self.name,
+                    entities=entities,
+                )
 
 
 def raised(beginning: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:

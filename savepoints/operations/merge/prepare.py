@@ -271,6 +271,8 @@ def _events(late: LateBatch, asked: MergeRequest, merge_id: str) -> DataFrame:
             hint=f"omit --policy {asked.policy}",
             query=asked.query,
         )
+    if asked.policy == "append":
+        produce_late.require_timestamps(found)
     return found
 
 

@@ -332,14 +332,19 @@ def undo(
     store: Store,
     *,
     also: Callable[[], None] = lambda: None,
+    changed: Callable[[], Iterable[Rewind]] = lambda: (),
     progress: Progress = silent,
 ) -> None:
     """Take back the steps of an operation that was interrupted; the safety savepoint stays.
 
     Args:
-        also: Takes back what the verb's own last step may have done.
+        also: Takes back what the verb's own last step may have done; `changed` are its tables.
     """
     spark = rewind.session_for(plan.outputs, store.settings)
+
+    def refuse() -> None:
+        rewound = [one for one in plan.outputs if rewind.is_done(one, plan.operation_id)]
+        rewind.require_undoable((*rewound, *changed()), plan.operation_id)
 
     def give_back(check: Callable[[], None]) -> None:
         newest = safety_savepoint.newest_batch(plan.from_checkpoint)
@@ -351,7 +356,7 @@ def undo(
             progress(f"restoring the output {one.output.uri} to version {one.newest}")
             rewind.undo(one, plan.operation_id, spark)
 
-    take_back(plan, store, give_back, progress)
+    take_back(plan, store, give_back, progress, refuse)
 
 
 def take_back(
@@ -359,6 +364,7 @@ def take_back(
     store: Store,
     give_back: Callable[[Callable[[], None]], None],
     progress: Progress,
+    refuse: Callable[[], None] = lambda: None,
 ) -> None:
     """Undo an operation that has not begun its generation; killed, it is run again.
 
@@ -366,6 +372,7 @@ def take_back(
 
     Args:
         give_back: Takes the outputs back; what it is given raises when the lease was lost.
+        refuse: Raises when that cannot be done; asked before the undo counts as begun.
     """
     with (
         lease.hold(store.root, plan.query, plan.verb) as held,
@@ -389,10 +396,11 @@ def take_back(
                 f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
                 operation=plan.operation_id,
             )
-        # From here on nothing that was done counts any more, so it can only be undone to its end.
+        if not log.is_done(journal.UNDOING):
+            refuse()
+        # From here on nothing that was done counts any more: it can only be undone to its end, in
+        # reverse order. What others have written stops it; the same command does the rest later.
         log.record(journal.UNDOING)
-        # In reverse order. An output that others have written to stops the undo here; once that is
-        # settled, the same command does the rest.
         give_back(held.check)
         faults.reach(f"{plan.verb}.undo_outputs")
         held.check()

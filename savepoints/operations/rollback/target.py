@@ -8,7 +8,7 @@ By *commit*: the state after the newest batch that was committed at or before th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -20,6 +20,7 @@ from savepoints.checkpoint.logs.kafka_position import (
     by_partition,
     kafka_offsets,
     kafka_position,
+    lowest_offsets,
 )
 from savepoints.config.settings import Settings
 from savepoints.errors import (
@@ -39,9 +40,9 @@ from savepoints.runtime.bounded import table_ends
 from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.sources import delta_versions
 from savepoints.sources.combined import availability
-from savepoints.sources.kafka.offsets import merge
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
+from savepoints.texts import count_text
 
 Meaning = Literal["arrival", "commit"]
 
@@ -274,17 +275,47 @@ def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) 
     there = availability.at_time(
         _topics(query, context.history), moment, settings.kafka, archives_of(settings, query)
     )
-    for savepoint in context.history:
-        read = merge(kafka_offsets(one) or {} for one in savepoint.cut.offsets)
-        if _is_before(read, there):
-            return _of_savepoint(savepoint, said, None if read == there else kafka_position(there))
+    if (found := newest_before(context.history, there)) is not None:
+        is_there = _read_by(found) == there
+        return _of_savepoint(found, said, None if is_there else kafka_position(there))
+    apart = sum(_read_by(one) is None for one in context.history)
+    left_out = (
+        f"; {count_text(apart, 'savepoint')} in which two sources read the same topic up to "
+        "different offsets cannot lead to one time"
+        if apart
+        else ""
+    )
     raise SavepointNotFoundError(
         f"no savepoint of {query} was taken before {rfc3339(moment)}, when Kafka was at "
-        f"{kafka_position(there)}",
+        f"{kafka_position(there)}{left_out}",
         hint=f"choose a savepoint (savepoints list --query {query}), or start over from the "
         f"first record: savepoints reset {query} --to-earliest",
         query=query,
     )
+
+
+def newest_before(savepoints: Iterable[Savepoint], there: KafkaOffsets) -> Savepoint | None:
+    """Return the first savepoint that has read nothing at or beyond a position of Kafka.
+
+    Those are left out in which two sources of a topic differ: both cannot be where it was.
+    """
+    for savepoint in savepoints:
+        read = _read_by(savepoint)
+        if read is not None and _is_before(read, there):
+            return savepoint
+    return None
+
+
+def _read_by(savepoint: Savepoint) -> KafkaOffsets | None:
+    """Return up to where a savepoint has read; None if two sources of it differ in a topic."""
+    sources = [kafka_offsets(one) or {} for one in savepoint.cut.offsets]
+    lowest = lowest_offsets(savepoint.cut.offsets)
+    is_one = all(
+        lowest[topic][part] == offset
+        for one in sources
+        for topic, part, offset in by_partition(one)
+    )
+    return lowest if is_one else None
 
 
 def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:

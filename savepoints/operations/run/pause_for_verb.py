@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -17,6 +17,7 @@ from savepoints.operations.rollback import generation_change
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import create
+from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
@@ -76,6 +77,7 @@ def undo(
     plan: TransitionPlan,
     store: Store,
     undo_outputs: Callable[[], None],
+    changed: Callable[[], Iterable[Rewind]],
     *,
     paused: bool,
     progress: Progress,
@@ -92,7 +94,7 @@ def undo(
         if paused:
             pause.resume(store, plan.query)
 
-    generation_change.undo(plan, store, also=give_back, progress=progress)
+    generation_change.undo(plan, store, also=give_back, changed=changed, progress=progress)
 
 
 @contextmanager

@@ -124,7 +124,13 @@ def _run(
         offsets = target.ends if isinstance(target, KafkaEnd) else {}
         return replace(ran, caught_up=True, remaining_records=0, offsets=offsets)
     runner = _runner(program, generation, layouts)
-    recorder = Recorder(order.store.root, order.query, generation.generation, checkpoint)
+    recorder = Recorder(
+        order.store.root,
+        order.query,
+        generation.generation,
+        checkpoint,
+        retained=program.settings.spark.retained_batches,
+    )
 
     def check() -> None:
         held.check()

@@ -407,7 +407,7 @@ def source_map(store: Store, stored: Manifest, sources: Starts) -> SourceMap:
     path = f"offsets/{stored.savepoint.cut.batch_id}"
     file = next(one for one in stored.native if one.path == path)
     entry = offset_log.parse(store.root.get(file.stored_at), path)
-    return SourceMap(tuple(map(checked, sources)), entry.names)
+    return SourceMap(tuple(map(checked, sources)), entry.names, tuple(entry.sources))
 
 
 def _native_only(operators: Iterable[OperatorState]) -> list[int]:

@@ -41,7 +41,7 @@ def measure(
 
 
 def refuse_ambiguous(outputs: Sequence[str]) -> None:
-    """Refuse outputs of several queries that SQL cannot tell apart.
+    """Refuse outputs that SQL cannot tell apart: it compares names without case.
 
     Args:
         outputs: Their names.
@@ -49,12 +49,17 @@ def refuse_ambiguous(outputs: Sequence[str]) -> None:
     Raises:
         UsageError: If two have the same name.
     """
-    if twice := sorted({one for one in outputs if outputs.count(one) > 1}):
+    names = [one.lower() for one in outputs]
+    twice = sorted(one for one in names if names.count(one) > 1)
+    if twice:
+        both = [one for one in outputs if one.lower() == twice[0]]
         raise UsageError(
-            f"several queries have an output named {twice[0]}, so SQL that reads it is ambiguous",
-            hint="rename the output of one query in its application, or remove the SQL from "
-            "[compare.metrics] and [promote.checks]",
-            output=twice[0],
+            f"SQL knows several outputs as {twice[0]} ({', '.join(both)}), so what reads it is "
+            "ambiguous",
+            hint="rename one of them in its application (SQL compares names without case, and "
+            "puts live_ before those of a live query), or remove the SQL from [compare.metrics] "
+            "and [promote.checks]",
+            output=both[0],
         )
 
 

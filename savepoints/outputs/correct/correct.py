@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+_APPEND = "merge with --policy append, which corrects no table"
+
 
 @dataclass(frozen=True)
 class Correction:
@@ -314,6 +316,12 @@ def undo(correction: Correction, operation_id: str, spark: SparkSession | None =
     rewind.put_back(live, table, {correction.app_id: BEFORE_FIRST_BATCH}, operation_id, spark)
 
 
+def is_done(correction: Correction) -> bool:
+    """Return True if the table has been corrected."""
+    reached = _reached(correction)
+    return reached is not None and reached >= correction.batch_id
+
+
 def _reached(correction: Correction) -> int | None:
     """Return the newest batch under the correction's id since it was planned, None if none."""
     live, app_id = correction.live, correction.app_id
@@ -424,7 +432,9 @@ def _live(
     versions = [one.version for one in bases if one is not None]
     if len(versions) < len(bases):
         # Of an entity that begins with nothing all rows go, so none may ever have been another's.
-        emptied = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows)
+        emptied = rewind.plan_empty(
+            name, uri, owner, tuple(own_ids), app_id, own_rows, instead=_APPEND
+        )
         live = replace(emptied, empty=False)
     else:
         output = OutputVersion(
@@ -436,7 +446,7 @@ def _live(
             None,
         )
         ids = dict.fromkeys([*own_ids, app_id], BEFORE_FIRST_BATCH)
-        engine = rewind.engine_for(table, uri, output.version, own_rows)
+        engine = rewind.engine_for(table, uri, output.version, own_rows, instead=_APPEND)
         live = Rewind(output, output.version, ids, owner, own_rows, engine=engine)
     rewind.refuse_changed(replace(live, newest=min(versions, default=live.newest)))
     return live

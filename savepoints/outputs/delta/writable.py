@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from savepoints.errors import LEAVE_OUTPUTS, REBUILD_OUTPUT, IncompatibleError
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -67,8 +68,12 @@ def refused(uri: str, features: list[str], why: str = "") -> IncompatibleError:
     )
 
 
-def engine(table: DeltaTable, uri: str, *, removes: bool) -> Engine:
+def engine(table: DeltaTable, uri: str, *, removes: bool, instead: str = LEAVE_OUTPUTS) -> Engine:
     """Return what can take a table back.
+
+    Args:
+        removes: Whether rows are removed.
+        instead: What to do where the table does not allow that, for the hint.
 
     Raises:
         IncompatibleError: If nothing can; the error names the features that prevent it.
@@ -78,9 +83,11 @@ def engine(table: DeltaTable, uri: str, *, removes: bool) -> Engine:
         raise refused(uri, strange, "not tested with savepoints")
     if removes and table.metadata().configuration.get("delta.appendOnly") == "true":
         raise IncompatibleError(
-            f"{uri} cannot be rewound, because it does not allow rows to be removed "
+            f"rows of {uri} cannot be removed, because the table does not allow it "
             "(delta.appendOnly)",
-            hint=f"set delta.appendOnly to false, or {LEAVE_OUTPUTS}",
+            hint="set delta.appendOnly to false, with Spark SQL: ALTER TABLE delta.`"
+            f"{Uri.parse(uri).for_spark}` SET TBLPROPERTIES ('delta.appendOnly' = 'false'); or "
+            f"{instead}",
             uri=uri,
             features=["appendOnly"],
         )

@@ -7,7 +7,7 @@ batch's version from then on, and makes Delta skip the commit when it is tried a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,10 @@ from savepoints.spark.session import session_like
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Field
     from pyspark.sql import SparkSession
+
+_POINT = "promote with --outputs point"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def plan(
     """
     if source.kind == "files":
         raise _no_table(source.uri)
-    live = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows)
+    live = rewind.plan_empty(name, uri, owner, tuple(own_ids), app_id, own_rows, instead=_POINT)
     if live.output.kind == "files":
         raise _no_table(uri)
     writable.refuse_identity(batch_version.open_table(uri), uri)
@@ -87,11 +89,12 @@ def plan(
             f"the rows of {source.uri} cannot replace those of {uri}, because their columns "
             f"differ and {why}",
             hint="change the fork's program so that it writes the same columns as the live table, "
-            "or promote with --outputs point",
+            f"or {_POINT}",
             uri=uri,
         )
     if mine != theirs:
         _refuse_generated(uri, source)
+        _refuse_required(uri, source)
     before, after = dict(mine), dict(theirs)
     return Takeover(
         live, source, app_id, batch_id,
@@ -124,6 +127,41 @@ def _refuse_generated(uri: str, source: OutputVersion) -> None:
             uri=uri,
             columns=sorted(generated),
         )
+
+
+def _refuse_required(uri: str, source: OutputVersion) -> None:
+    """Refuse to exchange the columns of a table of which some are NOT NULL.
+
+    Delta makes all columns nullable then (`ImplicitMetadataOperation`, `asNullable`), those within
+    structs too.
+    """
+    tables = (batch_version.open_table(uri), batch_version.open_table(source.uri, source.version))
+    there = dict(_columns(source.uri, source.version))
+    required = {
+        name
+        for table in tables
+        for name in _required(table.schema().fields)
+        if name.partition(".")[0] in there
+    }
+    if required:
+        names = ", ".join(sorted(required))
+        raise IncompatibleError(
+            f"the rows of {source.uri} cannot replace those of {uri}, because their columns differ "
+            f"and Delta would drop NOT NULL from: {names}",
+            hint="change the columns of the live table first, with Spark SQL: ALTER TABLE delta.`"
+            f"{Uri.parse(uri).for_spark}` ADD COLUMNS (…), or … ALTER COLUMN … DROP NOT NULL; or "
+            "promote with --outputs point",
+            uri=uri,
+            columns=sorted(required),
+        )
+
+
+def _required(fields: Iterable[Field], within: str = "") -> Iterator[str]:
+    """Yield the columns that cannot be null, with the structs that they are in."""
+    for field in fields:
+        if not field.nullable:
+            yield f"{within}{field.name}"
+        yield from _required(getattr(field.type, "fields", ()), f"{within}{field.name}.")
 
 
 def what(takeover: Takeover) -> str:

@@ -89,8 +89,13 @@ def plan_empty(
     app_ids: tuple[str, ...],
     new_app_id: str,
     own_rows: str | None = None,
+    *,
+    instead: str = LEAVE_OUTPUTS,
 ) -> Rewind:
     """Find out what taking an output back to no rows at all would mean.
+
+    Args:
+        instead: What to do where no rows may be removed, for the hint.
 
     Raises:
         IncompatibleError: If the table has features that cannot be written.
@@ -103,7 +108,7 @@ def plan_empty(
         return Rewind(
             file_sink.empty(name, sink), file_sink.newest_batch(sink), {}, owner, empty=True
         )
-    engine = engine_for(table, uri, None, own_rows)
+    engine = engine_for(table, uri, None, own_rows, instead=instead)
     if own_rows is not None:
         shared_table.require_usable(table, uri, own_rows)
     newest, location = int(table.version()), str(Location.of(uri))
@@ -151,18 +156,20 @@ def engine_for(
     own_rows: str | None,
     *,
     removes: bool = True,
+    instead: str = LEAVE_OUTPUTS,
 ) -> Engine:
     """Return what can take a table back; refuse where nothing can.
 
     Args:
         version: Where to go back to; None for no rows at all.
         removes: Whether rows may be removed on the way, and not only ids committed.
+        instead: What to do where no rows may be removed, for the hint.
 
     Raises:
         IncompatibleError: If the table has features that cannot be written, or Delta's engine is
             needed and could not take it back exactly.
     """
-    engine = writable.engine(table, uri, removes=removes)
+    engine = writable.engine(table, uri, removes=removes, instead=instead)
     if engine == "spark":
         spark_commit.require_possible(table, uri, version=version, own_rows=own_rows)
     return engine
@@ -263,6 +270,25 @@ def undo(rewind: Rewind, operation_id: str, spark: SparkSession | None = None) -
     reached = {app: before.transaction_version(app) for app in rewind.transactions}
     known = {app: BEFORE_FIRST_BATCH if at is None else at for app, at in reached.items()}
     return put_back(rewind, table, known, operation_id, spark)
+
+
+def require_undoable(changed: Iterable[Rewind], operation_id: str) -> None:
+    """Refuse to begin to undo what cannot be, as long as the operation can still be finished.
+
+    Args:
+        changed: The tables that the operation has changed.
+
+    Raises:
+        NotAlignedError: If some files of the version before the operation are gone.
+    """
+    for one in changed:
+        if one.output.kind != "files":
+            _refuse_unreadable(
+                replace(one.output, version=one.newest),
+                hint=f"finish the operation: savepoints operations resume {operation_id}; or put "
+                "the files back from a backup of the table, then undo it: savepoints operations "
+                f"undo {operation_id}",
+            )
 
 
 def put_back(

@@ -8,7 +8,8 @@ timers in processing time, never ends. The batches are as large as `max_offsets_
 Spark's own option of that name does not bind a planned batch.
 
 When the end is reached and the last batch has moved the watermark, a batch without input evicts and
-emits what that allows, as Spark does by itself under `availableNow`.
+emits what that allows, as Spark does by itself under `availableNow`; not where
+`spark.sql.streaming.noDataMicroBatches.enabled` is false.
 
 Nothing here takes the query's lease: whoever calls it holds it, or works on a checkpoint that
 nobody else knows.

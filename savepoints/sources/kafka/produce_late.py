@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings
-from savepoints.errors import PartlyDoneError
+from savepoints.errors import LateBatchError, PartlyDoneError
 from savepoints.sources.kafka import client, live_ranges, offsets, read_range
 
 if TYPE_CHECKING:
@@ -25,6 +25,29 @@ _POLL_SECONDS = 1.0
 def ends(settings: KafkaSettings, topic: str) -> KafkaOffsets:
     """Return the end of each partition of a topic."""
     return offsets.ends(live_ranges.ranges([topic], settings))
+
+
+def require_timestamps(events: DataFrame) -> None:
+    """Refuse records whose timestamps cannot be produced.
+
+    Timestamp 0 is how librdkafka is told to take the present time (`rd_kafka_msg_new0`), and
+    brokers refuse negative ones.
+
+    Args:
+        events: `timestamp` and `event_id`.
+
+    Raises:
+        LateBatchError: If one is of 1970-01-01T00:00:00Z, or older.
+    """
+    found = events.where("unix_millis(timestamp) <= 0").selectExpr("min(event_id) event_id").first()
+    if found is not None and found["event_id"] is not None:
+        raise LateBatchError(
+            f"the record of event {found['event_id']} cannot be produced with its timestamp, which "
+            "is not after 1970-01-01T00:00:00Z",
+            hint="correct the column timestamp of the batch, or leave it out if the application "
+            "does not read it: the records then have the present time",
+            events=[str(found["event_id"])],
+        )
 
 
 def missing(

@@ -40,6 +40,21 @@ def test_a_new_beginning_has_no_files_of_the_source_before() -> None:
     assert SourceMap(('{"t":{"0":5}}',), ("0",)).place("sources/0/0") is None
 
 
+def test_trap_a_query_that_is_reset_keeps_where_it_began() -> None:
+    """Without it all earlier records of the topic count as read, and are no late events then."""
+    was = ('{"t":{"0":70}}', '{"logOffset":3}', '{"u":{"0":9}}')
+
+    sources = SourceMap(('{"t":{"0":50,"1":4}}', '{"v":{"0":5}}', '{"v":{"0":5}}'), BY_NUMBER, was)
+    assert sources.place("sources/0/0") == "sources/0/0"
+    # A log of files, and where another topic began.
+    assert sources.place("sources/1/0") is None
+    assert sources.place("sources/2/0") is None
+    moved = SourceMap(('{"v":{"0":5}}', "keep:0"), BY_NUMBER, was)
+    assert moved.place("sources/0/0") == "sources/1/0"
+    named = SourceMap(('{"t":{"0":50}}', "keep:1"), ("left", "right"), was[:2])
+    assert named.place("sources/left/0") == "sources/left/0"
+
+
 @pytest.mark.parametrize(
     ("starts", "why"),
     [

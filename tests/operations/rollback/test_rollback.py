@@ -26,6 +26,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.moments import rfc3339
+from savepoints.operations import unfinished
 from savepoints.operations.rollback import generation_change, rollback
 from savepoints.operations.rollback.generation_change import NewCheckpoint, Work
 from savepoints.operations.rollback.rollback import RollbackPlan
@@ -33,6 +34,7 @@ from savepoints.operations.rollback.target import AtBatch, BeforeLast
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.texts import moment_text
+from tests.killed import killed_at
 from tests.samples import contents, query_id, take, unpack, write
 
 pytestmark = pytest.mark.drawn(4)
@@ -291,6 +293,29 @@ def test_a_present_that_cannot_be_saved_is_refused_before_anything_is_begun(quer
 
     done = rollback.execute(query.plan(save_present=False), query.store)
     assert done.safety_id is None
+    assert query.rows == [0, 1]
+
+
+def test_trap_an_undo_that_vacuum_has_made_impossible_is_not_begun(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it counted as begun, the operation could not be finished any more, nor undone."""
+    plan = query.plan()
+    killed_at(
+        monkeypatch, "rollback.output_totals_rewound", lambda: rollback.execute(plan, query.store)
+    )
+    assert query.rows == [0, 1]
+    DeltaTable(query.output).vacuum(
+        retention_hours=0, enforce_retention_duration=False, dry_run=False
+    )
+
+    with pytest.raises(NotAlignedError, match=r"version 3 of .* is missing 2 files") as refused:
+        unfinished.undo(query.store, plan.operation_id)
+
+    finish = f"savepoints operations resume {plan.operation_id}"
+    assert refused.value.hint.startswith(f"finish the operation: {finish}; or put the files back")
+    unfinished.resume(query.store, plan.operation_id)
+    assert query.store.generations.current("totals").generation == 2
     assert query.rows == [0, 1]
 
 

@@ -25,7 +25,7 @@ from savepoints.operations.rollback.target import (
     ResolvedTarget,
 )
 from savepoints.operations.savepoint import history
-from tests.samples import take, unpack
+from tests.samples import savepoint, take, unpack
 from tests.templates import made_once
 
 pytestmark = pytest.mark.drawn(3)
@@ -95,6 +95,19 @@ def test_copies_in_a_restored_checkpoint_are_no_commits_of_its_own(
     back(local_store, live, local_store.catalog.find("latest~1").id, 2)
     with pytest.raises(NoCommittedBatchError, match="retains no batch"):
         find(local_store, AtTime(utc_now(), "commit"))
+
+
+def test_trap_two_sources_of_a_newer_savepoint_stand_apart() -> None:
+    """The search stopped there with an error, though an older savepoint leads to the time."""
+
+    def read_to(number: int, *ends: int) -> Savepoint:
+        return savepoint(number, offsets=tuple(f'{{"orders":{{"0":{end}}}}}' for end in ends))
+
+    newest_first = [read_to(3, 30, 33), read_to(2, 20, 22), read_to(1, 10, 10)]
+
+    assert target.newest_before(newest_first, {"orders": {0: 25}}) == newest_first[2]
+    assert target.newest_before(newest_first, {"orders": {0: 10}}) == newest_first[2]
+    assert target.newest_before(newest_first, {"orders": {0: 9}}) is None
 
 
 def test_a_time_in_the_future_is_refused(local_store: Store, live: Location) -> None:

@@ -130,6 +130,22 @@ def test_writes_of_others_are_refused_when_it_is_planned(tmp_path: Path) -> None
             planned(uri, base)
 
 
+def test_trap_a_table_that_may_not_lose_rows_is_refused_in_the_words_of_a_merge(
+    tmp_path: Path,
+) -> None:
+    """The hint was one of a rollback: `--outputs none`, which a merge does not know."""
+    uri = tmp_path / "visits"
+    base, _ = make(
+        uri, batch(("a", 1, 1, {})), batch(("a", 2, 1, {})), **{"delta.appendOnly": "true"}
+    )
+
+    for bases in ((base,), (base, None)):
+        with pytest.raises(IncompatibleError, match=r"rows of .* cannot be removed") as refused:
+            planned(uri, *bases)
+        assert "SET TBLPROPERTIES ('delta.appendOnly' = 'false')" in refused.value.hint
+        assert refused.value.hint.endswith("merge with --policy append, which corrects no table")
+
+
 def test_a_base_that_is_gone_is_told_apart(tmp_path: Path) -> None:
     uri = tmp_path / "visits"
     bases = make(uri, batch(("a", 1, 1, None)), batch(("a", 2, 1, None)))

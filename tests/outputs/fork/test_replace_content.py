@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -130,6 +131,38 @@ def test_trap_generated_columns_become_plain_ones_when_the_fork_has_other_column
     with pytest.raises(IncompatibleError, match="of the generated ones: twice") as refused:
         plan(fork("more", "extra"))
     assert f"ALTER TABLE delta.`{uri}` ADD COLUMNS" in refused.value.hint
+
+
+def test_trap_a_table_that_may_not_lose_rows_is_refused_in_the_words_of_a_promotion(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "live", table(("a", 1)), LIVE, 3)
+    write(tmp_path / "fork", table(("a", 2)), FORK, BATCH)
+    DeltaTable(str(tmp_path / "live")).alter.set_table_properties({"delta.appendOnly": "true"})
+
+    with pytest.raises(IncompatibleError, match=r"rows of .* cannot be removed") as refused:
+        planned(tmp_path)
+    assert refused.value.hint.endswith("; or promote with --outputs point")
+
+
+def test_trap_columns_lose_not_null_when_the_fork_has_other_columns(tmp_path: Path) -> None:
+    """Seen with Spark: `overwriteSchema` makes every column nullable."""
+    key = pa.field("k", pa.string(), nullable=False)
+    inner = pa.struct([pa.field("n", pa.int64(), nullable=False)])
+    schema = pa.schema([key, pa.field("s", inner), pa.field("old", pa.int64(), nullable=False)])
+    DeltaTable.create(str(tmp_path / "live"), schema)
+    write(tmp_path / "live", pa.Table.from_pylist([{"k": "a", "s": {"n": 1}, "old": 1}], schema),
+          LIVE, 3)  # fmt: skip
+    same = pa.Table.from_pylist([{"k": "b", "s": {"n": 2}, "old": 1}], schema)
+    write(tmp_path / "fork", same, FORK, BATCH)
+
+    assert planned(tmp_path).added == ()
+
+    shutil.rmtree(tmp_path / "fork")
+    other = pa.Table.from_pylist([{"k": "b", "s": {"n": 2}, "new": 1}])
+    write(tmp_path / "fork", other, FORK, BATCH)
+    with pytest.raises(IncompatibleError, match=r"drop NOT NULL from: k, s\.n\n"):
+        planned(tmp_path)
 
 
 def taken_over(directory: Path, **settings: str) -> Takeover:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import Row
 
+from savepoints.errors import LateBatchError
 from savepoints.local import LocalWorld
 from savepoints.sources.kafka import produce_late
 from tests.e2e.desk import records_before
@@ -52,6 +54,18 @@ def test_only_what_is_missing_under_a_merge_is_produced(
     left = produce_late.missing(spark, settings, events, topic=topic, since=since, merge_id="op-1")
 
     assert sorted(row["event_id"] for row in left.collect()) == ["a2", "b2", "c1"]
+
+
+def test_trap_a_record_of_1970_is_not_given_the_present_time(spark: SparkSession) -> None:
+    schema = "event_id string, timestamp timestamp"
+    for millis in (0, -1):
+        moment = datetime.fromtimestamp(millis / 1000, timezone.utc)
+        late = spark.createDataFrame([("a1", moment)], schema)
+        with pytest.raises(LateBatchError, match="record of event a1 cannot be produced"):
+            produce_late.require_timestamps(late)
+
+    first = datetime.fromtimestamp(0.001, timezone.utc)
+    produce_late.require_timestamps(spark.createDataFrame([("a1", first)], schema))
 
 
 def test_records_are_as_they_were_and_say_whose_they_are(world: LocalWorld) -> None:

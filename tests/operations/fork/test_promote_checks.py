@@ -1,0 +1,52 @@
+"""The checks of a promotion, over tables that deltalake wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from savepoints.config.settings import PromoteSettings
+from savepoints.errors import UsageError
+from savepoints.model import OutputVersion
+from savepoints.operations.fork import promote_checks
+from savepoints.outputs.compare import sql_metrics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+def test_trap_outputs_whose_names_are_alike_are_counted_each_by_itself(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As views, `live_totals` of the fork and `totals` of the live query were one."""
+
+    def written(side: str, name: str, rows: int) -> OutputVersion:
+        uri = str(tmp_path / side / name)
+        write_deltalake(uri, pa.table({"n": range(rows)}))
+        return OutputVersion(name, uri, "", 0, "", None)
+
+    forked = [written("fork", name, rows) for name, rows in (("totals", 3), ("live_totals", 4))]
+    live = [written("live", name, rows) for name, rows in (("totals", 5), ("live_totals", 4))]
+
+    found = promote_checks._of_rows(
+        promote_checks._counted(spark, forked),
+        promote_checks._counted(spark, live),
+        PromoteSettings(),
+    )
+
+    assert {one.name: one.found for one in found} == {
+        "rows of totals": "the fork has 3 rows, the live query 5",
+        "rows of live_totals": "the fork has 4 rows, the live query 4",
+    }
+
+
+def test_trap_sql_compares_names_without_case() -> None:
+    """The one view took the other's place without an error."""
+    with pytest.raises(UsageError, match=r"several outputs as totals \(totals, Totals\)"):
+        sql_metrics.refuse_ambiguous(["totals", "by_day", "Totals"])
+    sql_metrics.refuse_ambiguous(["totals", "by_day"])

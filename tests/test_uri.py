@@ -1,0 +1,32 @@
+"""One place has one URI, however it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from savepoints.errors import UsageError
+from savepoints.uri import Uri
+
+
+def test_trap_a_link_leads_to_the_same_place_in_any_form(tmp_path: Path) -> None:
+    """As `file:///` it was another place than without: two stores, and two outputs."""
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "lake")
+
+    for text in (f"{tmp_path}/link/x", f"file:{tmp_path}/link/x", f"file://{tmp_path}/link/x"):
+        assert str(Uri.parse(text)) == f"{tmp_path.resolve()}/lake/x"
+
+
+def test_trap_a_tilde_is_the_user_s_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A directory named ~ was made where the command was typed."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    assert str(Uri.parse("~/lake")) == str(tmp_path / "lake")
+    assert str(Uri.parse("./~/lake")) == str(tmp_path / "~" / "lake")
+    with pytest.raises(UsageError, match="no user's directory is known for '~nobody-of-this-name"):
+        Uri.parse("~nobody-of-this-name/lake")
