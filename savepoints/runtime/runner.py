@@ -161,7 +161,7 @@ class Runner:
     @property
     def needs_empty_batches(self) -> bool:
         """Whether Spark runs a batch without input when only the watermark has moved."""
-        are_on = self._spark.conf.get(_EMPTY_BATCHES, "true") == "true"
+        are_on = str(self._spark.conf.get(_EMPTY_BATCHES, "true")).lower() == "true"
         return are_on and self._output_mode != "complete"
 
     def ran(
