@@ -39,6 +39,11 @@ class SteadyClock(Clock):
         return self._begun + timedelta(seconds=time.monotonic() - self._counted_from)
 
 
+def clock_of(schedule: Schedule) -> Clock:
+    """Return what a schedule goes by: a cron expression the machine's clock, an interval none."""
+    return SteadyClock() if schedule.interval else Clock()
+
+
 @final
 class Ticker:
     """Calls a function on a schedule for as long as the context is entered.
@@ -59,11 +64,11 @@ class Ticker:
 
         Args:
             name: The thread's.
-            clock: By default the machine's for a cron expression, a steady one for an interval.
+            clock: By default that of `clock_of`.
         """
         self._schedule = schedule
         self._call = call
-        self._clock = clock or (SteadyClock() if schedule.interval else Clock())
+        self._clock = clock or clock_of(schedule)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

@@ -431,14 +431,14 @@ def _is_rewound(plan: TransitionPlan) -> bool:
 
 
 def _written_behind(plan: TransitionPlan, newest: int | None) -> StalePlanError:
-    """Return the refusal of batches that came to outputs which had been taken back already.
+    """Return the refusal of batches that came to outputs which had been changed already.
 
     Their rows would be lost by an undo, and doubled, or keep others out, if the operation went on.
     """
     after = 0 if plan.from_batch is None else plan.from_batch + 1
     return StalePlanError(
-        f"{plan.query} has run to batch {newest} since this {plan.verb} operation took its outputs "
-        f"back at batch {plan.from_batch}",
+        f"{plan.query} has run to batch {newest} since this {plan.verb} operation changed its "
+        f"outputs at batch {plan.from_batch}",
         hint=f"stop the query; delete the files of batch {after} and later from "
         f"{plan.from_checkpoint}/offsets and /commits, so that these batches run again; then undo "
         f"this operation: savepoints operations undo {plan.operation_id}",

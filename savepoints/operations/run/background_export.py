@@ -14,9 +14,9 @@ from typing import final
 from savepoints.config.schedule import export_schedule
 from savepoints.errors import LockedError, NativeOnlyError, SavepointNotFoundError
 from savepoints.model import Savepoint
-from savepoints.moments import utc_now
 from savepoints.operations.savepoint import export
 from savepoints.plan import Progress, silent
+from savepoints.runtime.ticker import Clock, clock_of
 from savepoints.store.root import Store
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +45,8 @@ class BackgroundExport:
         self._when = when
         self._progress = progress
         self._schedule = export_schedule(when)
-        self._due = None if self._schedule is None else self._schedule.next_after(utc_now())
+        self._clock = Clock() if self._schedule is None else clock_of(self._schedule)
+        self._due = None if self._schedule is None else self._schedule.next_after(self._clock.now())
         self._waiting: list[Savepoint] = []
         self._ending = False
         self._changed = threading.Condition()
@@ -98,17 +99,17 @@ class BackgroundExport:
             if self._ending and self._when != "each":
                 return None
             if self._schedule is not None:
-                self._due = self._schedule.next_after(utc_now())
+                self._due = self._schedule.next_after(self._clock.now())
             return self._waiting.pop(0)
 
     def _is_due(self) -> bool:
-        return self._due is None or self._due <= utc_now()
+        return self._due is None or self._due <= self._clock.now()
 
     def _seconds_left(self) -> float | None:
         """Return for how long there is nothing to do; None until something is added."""
         if self._due is None or not self._waiting:
             return None
-        return max(0.0, (self._due - utc_now()).total_seconds())
+        return max(0.0, (self._due - self._clock.now()).total_seconds())
 
     def _tasks(self) -> int:
         """Return how many tasks may write at the same time."""

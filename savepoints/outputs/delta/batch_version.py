@@ -45,12 +45,48 @@ class _Found:
 
 
 def has_batch(uri: str, app: str, batch_id: int) -> bool:
-    """Return True if a table, if there is one, has a batch, by the transaction id that wrote it."""
+    """Return True if a table, if there is one, has a batch, by the transaction id that wrote it.
+
+    Raises:
+        NotAlignedError: If the table has forgotten the id and its log no longer tells.
+    """
     try:
-        newest = open_table(uri).transaction_version(app)
+        table = open_table(uri)
     except NotFoundError:
         return False
+    newest = table.transaction_version(app)
+    if newest is None and RETENTION_OF_IDS in table.metadata().configuration:
+        newest = _logged(uri, app, int(table.version()))
     return newest is not None and newest >= batch_id
+
+
+def has_forgotten(uri: str, app: str) -> bool:
+    """Return True if a table may have written under a transaction id that it does not know now.
+
+    Delta then writes a batch again that it has.
+    """
+    table = open_table(uri)
+    is_known = table.transaction_version(app) is not None
+    return not is_known and RETENTION_OF_IDS in table.metadata().configuration
+
+
+def _logged(uri: str, app: str, newest: int) -> int | None:
+    """Return what the newest commit under a transaction id recorded, None if there is none."""
+    oldest = newest + 1
+    for commit in log.commits(uri, newest):
+        if app in commit.transactions:
+            return commit.transactions[app]
+        oldest = commit.version
+    if oldest == 0:
+        return None
+    raise NotAlignedError(
+        f"{uri} forgets transaction ids ({RETENTION_OF_IDS}), and its log no longer shows what was "
+        f"written under {app}",
+        hint="roll back to a savepoint: savepoints rollback latest; to keep ids and the log "
+        f"longer, raise {RETENTION_OF_IDS} and delta.logRetentionDuration",
+        uri=uri,
+        app_id=app,
+    )
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:

@@ -319,6 +319,18 @@ def test_trap_an_undo_that_vacuum_has_made_impossible_is_not_begun(
     assert query.rows == [0, 1]
 
 
+def test_trap_what_ran_behind_a_promotion_is_refused_in_words_that_fit_it(query: Query) -> None:
+    """It took nothing back: `pipeline promote` and others change outputs in their own ways."""
+    plan = dataclasses.replace(query.plan(), verb="pipeline promote")
+
+    said = generation_change._written_behind(plan, 4).message
+
+    assert said == (
+        "totals has run to batch 4 since this pipeline promote operation changed its outputs at "
+        "batch 3"
+    )
+
+
 def test_an_operation_whose_state_cannot_be_written_is_taken_back_at_once(query: Query) -> None:
     """The query, paused for it, can go on; nobody has to find out that `undo` is the only way."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +14,11 @@ from savepoints.errors import UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
+from savepoints.moments import utc_now
 from savepoints.operations.run import periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.savepoint import export
+from savepoints.runtime import ticker
 from tests.samples import take, unpack
 
 if TYPE_CHECKING:
@@ -57,6 +60,20 @@ def forms(store: Store, taken: list[Savepoint]) -> list[int]:
 def taken(on_local: Location, local_store: Store) -> list[Savepoint]:
     checkpoint = unpack("rocksdb", on_local / "checkpoint")
     return [take(local_store, checkpoint, batch_id=batch) for batch in range(4)]
+
+
+def test_trap_a_clock_set_back_puts_off_no_rows(
+    local_store: Store, taken: list[Savepoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports = BackgroundExport(local_store, "1h")
+    exports.add(taken[0])
+    earlier = utc_now() - timedelta(hours=5)
+    monkeypatch.setattr(ticker, "utc_now", lambda: earlier)
+
+    left = exports._seconds_left()
+
+    assert left is not None
+    assert 3500 < left <= 3600
 
 
 @pytest.mark.spark

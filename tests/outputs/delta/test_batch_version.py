@@ -297,6 +297,34 @@ def test_a_checkpoint_from_before_the_first_batch_says_it(output: Output) -> Non
     assert output.version_of(4) == (1, APP, None)
 
 
+def test_trap_an_id_that_delta_has_forgotten_is_looked_for_in_the_log(on_local: Location) -> None:
+    """A batch that died after its write counted as unwritten: its records were read again."""
+    output = Output(on_local / "totals")
+    output.write(40, OTHER)
+    output.table.alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    )
+    for batch in (3, 4):
+        long_ago = CommitProperties(app_transactions=[Transaction(APP, batch, 0)])
+        write_deltalake(
+            output.uri, pa.table({"n": [batch]}), mode="append", commit_properties=long_ago
+        )
+    output.write(41, OTHER)
+    assert output.table.transaction_version(APP) is None
+
+    assert [batch_version.has_batch(output.uri, APP, one) for one in (3, 4, 5)] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert batch_version.has_forgotten(output.uri, APP)
+    assert not batch_version.has_batch(output.uri, "nobody/totals/1", 0)
+
+    output.table.create_checkpoint()
+    output.write(42, OTHER)
+    tables.clean_up(output.uri, output.table.version())
+    with pytest.raises(NotAlignedError, match="no longer shows what was written under"):
+        batch_version.has_batch(output.uri, APP, 4)
+
+
 def test_an_id_that_delta_forgets_is_not_taken_for_one_that_never_was(output: Output) -> None:
     output.table.alter.set_table_properties(
         {"delta.setTransactionRetentionDuration": "interval 9 days"}
