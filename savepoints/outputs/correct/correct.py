@@ -106,7 +106,7 @@ def plan(
         OutputVersionGoneError: If a base can no longer be read; another base may do.
     """
     table = _open(uri)
-    rewind.engine_for(table, uri, int(table.version()), own_rows)
+    rewind.engine_for(table, uri, int(table.version()), own_rows, instead=_APPEND)
     writable.refuse_identity(table, uri)
     if entity is not None:
         require_entity(table, uri, entity)
