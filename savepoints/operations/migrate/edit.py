@@ -209,7 +209,8 @@ def _make(
     )
     family = editable.family(store, parent.savepoint, chosen, deletes=plan.delete)
     with _edited(store, parent, family, change) as found:
-        counted, contents = found.write(canonical.table(store.root, plan.savepoint_id))
+        table = canonical.table(store.root, plan.savepoint_id)
+        counted, contents = found.write(table, parent.savepoint.operators)
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
             "the change is not deterministic: the rows that it selects or the values that it "

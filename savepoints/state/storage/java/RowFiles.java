@@ -1,4 +1,5 @@
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
@@ -83,7 +84,7 @@ public class RowFiles implements Function2 {
     this.hash = hash;
   }
 
-  /** Write the rows of a task; return "operator rows bytes hash hash stray path" of each file. */
+  /** Write the rows of a task; return one line of each file, see `RowFile.parse`. */
   public Object call(Object index, Object given) throws Exception {
     Iterator rows = (Iterator) given;
     List done = new ArrayList();
@@ -132,10 +133,14 @@ public class RowFiles implements Function2 {
     final int[][] leaves;
     final char[] kinds;
     final long[] sums = new long[2];
+    final long[] orders = new long[2];
     final TwoHashes hashes = new TwoHashes();
     UTF8String family = null;
     /** The hashes of all that comes before a row's key, for rows of this column family. */
     final long[] begun = new long[2];
+    byte[] lastKey = null;
+    /** How many rows before this one have its key: elements of a list are read one by one. */
+    long place = 0;
     List rowsOfPages = new ArrayList();
     int inPage = 0;
     long bytesOfPage = 0;
@@ -187,6 +192,7 @@ public class RowFiles implements Function2 {
       UTF8String named = row.getUTF8String(3);
       if (!named.equals(family)) {
         family = named.clone();
+        lastKey = null;
         UTF8String store = UTF8String.fromString(of.store);
         for (int seed = 1; seed <= 2; seed++) {
           begun[seed - 1] = hashed(family, hashed(store, XXH64.hashInt(seed, SEED)));
@@ -202,6 +208,12 @@ public class RowFiles implements Function2 {
       }
       sums[0] += hashes.first;
       sums[1] += hashes.second;
+      place = Arrays.equals(key, lastKey) ? place + 1 : 0;
+      lastKey = key;
+      if (place > 0) {
+        orders[0] += XXH64.hashLong(place, XXH64.hashLong(hashes.first, SEED));
+        orders[1] += XXH64.hashLong(place, XXH64.hashLong(hashes.second, SEED));
+      }
       int size = key.length + (value == null ? 0 : value.length);
       bytes += size;
       bytesOfPage += size;
@@ -303,7 +315,8 @@ public class RowFiles implements Function2 {
       metadata.put("org.apache.spark.version", of.sparkVersion);
       writer.end(metadata);
       return of.operator + " " + rows + " " + bytes + " " + Long.toUnsignedString(sums[0]) + " "
-          + Long.toUnsignedString(sums[1]) + " " + stray + " " + path;
+          + Long.toUnsignedString(sums[1]) + " " + Long.toUnsignedString(orders[0]) + " "
+          + Long.toUnsignedString(orders[1]) + " " + stray + " " + path;
     }
 
     void abort() {
