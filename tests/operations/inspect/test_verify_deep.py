@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from io import BytesIO
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.store.savepoint.manifest import manifest_path
 from tests import samples
+from tests.edited_rows import edit_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,24 +69,16 @@ def test_trap_the_elements_of_a_list_are_in_another_order(
     """All checksums fit, and the rows are the same: a restore would write another list."""
     checkpoint = samples.unpack("transform_with_state", on_local / "live")
     taken = local_store.create(checkpoint=str(checkpoint), query="q").execute()
-    stored = local_store.manifest(taken.id)
-    place = next(file for file in stored.canonical if file.path.endswith(".parquet"))
-    rows = pq.read_table(BytesIO(local_store.root.get(place.stored_at)), partitioning=None)
-    listed = rows.filter(pc.field("column_family") == "seen")
-    key, orders = listed["key_bytes"].to_pylist()[0], listed["ord"].to_pylist()[:2]
-    assert listed["key_bytes"].to_pylist()[:2] == [key, key], "two elements of one list"
-    swapped = {orders[0]: orders[1], orders[1]: orders[0]}
-    column = pa.array([swapped.get(one, one) for one in rows["ord"].to_pylist()], pa.int64())
-    sink = BytesIO()
-    pq.write_table(rows.set_column(rows.column_names.index("ord"), "ord", column), sink)
-    data = sink.getvalue()
-    local_store.root.put(place.stored_at, data)
-    folder, _, name = place.stored_at.rpartition("/")
-    local_store.root.delete([f"{folder}/.{name}.crc"])  # Hadoop's own, on a local disk alone.
-    fits = dataclasses.replace(place, size=len(data), sha256=hashlib.sha256(data).hexdigest())
-    files = tuple(fits if one == place else one for one in stored.canonical)
-    manifest = dataclasses.replace(stored, canonical=files)
-    local_store.root.put(manifest_path(taken.id), manifest.to_bytes())
+
+    def swapped(rows: pa.Table) -> pa.Table:
+        listed = rows.filter(pc.field("column_family") == "seen")
+        key, orders = listed["key_bytes"].to_pylist()[0], listed["ord"].to_pylist()[:2]
+        assert listed["key_bytes"].to_pylist()[:2] == [key, key], "two elements of one list"
+        others = {orders[0]: orders[1], orders[1]: orders[0]}
+        column = pa.array([others.get(one, one) for one in rows["ord"].to_pylist()], pa.int64())
+        return rows.set_column(rows.column_names.index("ord"), "ord", column)
+
+    edit_rows(local_store, taken.id, swapped)
 
     report = local_store.savepoint(taken.id).verify()
 
