@@ -186,13 +186,16 @@ class Store:
     def scratch(self) -> Iterator[Location]:
         """Give an empty directory on the store's own system that is removed afterwards.
 
-        Each has another name, so that several processes can look at one savepoint.
+        Each has another name, so that several processes can look at one savepoint, and a sign that
+        keeps `gc` away however young it may delete.
         """
-        directory = self.root / "scratch" / new_id("op", utc_now())
-        try:
-            yield directory
-        finally:
-            directory.delete(info.path for info in directory.list())
+        name = new_id("op", utc_now())
+        directory = self.root / "scratch" / name
+        with readers.using(self.root, name, "temporary files"):
+            try:
+                yield directory
+            finally:
+                directory.delete(info.path for info in directory.list())
 
     def manifest(self, savepoint_id: str) -> Manifest:
         """Read the manifest of a savepoint; VerificationError if it is missing or damaged."""

@@ -90,6 +90,8 @@ class _Search:
         self.oldest = utc_now() - grace
         self.rows = store.catalog.all()
         self.there = inventory.list_directories(store.root, self.rows)
+        # Before the signs of who works there, which come before the files and go after them.
+        self.scratch = store.root.list("scratch")
         self.needs = removal.needed(store)
         self.orphans: list[Orphan] = []
         self.findings: list[str] = []
@@ -238,12 +240,12 @@ def _look_at_the_rest(search: _Search) -> None:
     """Find what was laid out for a while, and signs of readers that are gone."""
     root = search.store.root
     laid_out: dict[str, list[ObjectInfo]] = {}
-    for info in root.list("scratch"):
+    for info in search.scratch:
         laid_out.setdefault("/".join(info.path.split("/")[:2]), []).append(info)
     going_on = {f"scratch/{one.id}" for one in journal.all_unfinished(root)}
     for place, files in laid_out.items():
-        if place in going_on:
-            continue  # What a merge has made, which it is finished with.
+        if place in going_on or place.rpartition("/")[2] in search.needs:
+            continue  # What a merge has made, which it is finished with, or what is in use.
         search.add(
             place,
             "scratch",

@@ -377,6 +377,20 @@ def test_trap_rows_that_a_manifest_names_since_the_plan_are_left(
     assert local_store.root.exists(path)
 
 
+def test_trap_gc_without_grace_takes_a_scratch_directory_from_under_a_verb(
+    place: Location, store: Store
+) -> None:
+    first, second = two(store, place)
+
+    with store.scratch() as scratch:
+        scratch.put("metadata", b"being read by Spark")
+        assert collected(store).files == 0
+        assert scratch.exists("metadata")
+
+    assert left_over(store) == set()
+    assert set(all_are_whole(store)) == {first.id, second.id}
+
+
 def test_what_an_unfinished_operation_will_go_on_with_is_left(
     on_local: Location, local_store: Store
 ) -> None:
