@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.io import Location
+from savepoints.local import LocalWorld
 from savepoints.spark import private_api
 from savepoints.state.storage import canonical_table, new_table, row_files, write
 from savepoints.state.storage.read import RawStore
@@ -263,6 +266,33 @@ def test_a_task_that_fails_leaves_no_file(spark: SparkSession, on_local: Locatio
 
     # Not by `list`, which leaves out files of no bytes: that is what a writer has begun.
     assert [*Path("/", on_local.uri.path, "ours").rglob("*.parquet")] == []
+
+
+@pytest.mark.nightly
+def test_trap_a_task_that_fails_leaves_an_upload_that_is_paid_for(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str]
+) -> None:
+    """S3 keeps the parts of a large file that was neither finished nor given up, and lists no file.
+
+    The values cannot be compressed, so that the first 64 MiB are uploaded before the task fails.
+    """
+    bucket = f"uploads-{uuid.uuid4().hex}"
+    world.create_bucket(bucket)
+    digits = "array_join(transform(sequence(1, 60000), i -> sha2(concat(id, ' ', i), 512)), '')"
+    failing = changed(
+        some(spark, 0, "default", "'n', id", 28),
+        partition_id="0",
+        value_bytes=f"CAST({digits} AS BINARY)",
+        partition_key="IF(id = 27, NULL, partition_key)",
+    )
+    in_a_file = replace(failing, rows=failing.rows.coalesce(1))
+
+    with pytest.raises(Exception, match="NullPointerException"):
+        row_files.write([in_a_file], Location.of(f"s3://{bucket}/ours"), tasks=None)
+
+    assert Location.of(f"s3://{bucket}").list() == []
+    client = boto3.client("s3", endpoint_url=world.s3_endpoint)
+    assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads")
 
 
 @pytest.mark.parametrize("key", ["true", "1.5", "array(id)", "named_struct('b', true)"])

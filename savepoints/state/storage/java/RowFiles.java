@@ -7,10 +7,16 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CommonPathCapabilities;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.column.ColumnDescriptor;
 import org.apache.parquet.hadoop.ParquetFileWriter;
 import org.apache.parquet.hadoop.util.HadoopOutputFile;
+import org.apache.parquet.hadoop.util.HadoopStreams;
+import org.apache.parquet.io.OutputFile;
+import org.apache.parquet.io.PositionOutputStream;
 import org.apache.parquet.schema.MessageType;
 import org.apache.parquet.schema.MessageTypeParser;
 import org.apache.spark.api.java.function.Function2;
@@ -121,9 +127,8 @@ public class RowFiles implements Function2 {
     final RowFiles of;
     final Integer partition;
     final String path;
-    final Path file;
+    final Opened file;
     final ParquetFileWriter writer;
-    final Configuration conf;
     final PagedColumn[] columns;
     final FewValues families;
     final FewValues operators;
@@ -180,11 +185,9 @@ public class RowFiles implements Function2 {
       families = (FewValues) columns[0];
       operators = (FewValues) columns[1];
       partitionIds = (FewValues) columns[2];
-      conf = of.conf.value();
-      file = new Path(of.target + "/" + path);
+      file = new Opened(new Path(of.target + "/" + path), of.conf.value());
       writer = new ParquetFileWriter(
-          HadoopOutputFile.fromPath(file, conf), schema, ParquetFileWriter.Mode.CREATE,
-          128L << 20, 8 << 20);
+          file, schema, ParquetFileWriter.Mode.CREATE, 128L << 20, 8 << 20);
       writer.start();
     }
 
@@ -321,9 +324,65 @@ public class RowFiles implements Function2 {
 
     void abort() {
       try {
-        file.getFileSystem(conf).delete(file, false);
+        file.abort();
       } catch (java.io.IOException ignored) {
         // What stays is not in the table's log, so nobody reads it.
+      }
+    }
+  }
+
+  /**
+   * A file that can be given up while it is written, and else as `HadoopOutputFile` makes it.
+   *
+   * Parquet's writer keeps its stream to itself. Left open, on S3 the parts that were uploaded would
+   * stay, and be paid for, without any file; closed, they would become one
+   * (`S3ABlockOutputStream`).
+   */
+  static final class Opened implements OutputFile {
+    private static final int BUFFER = 4096;
+    final Path path;
+    final FileSystem system;
+    final OutputFile usual;
+    FSDataOutputStream stream = null;
+
+    Opened(Path path, Configuration conf) throws java.io.IOException {
+      this.path = path;
+      system = path.getFileSystem(conf);
+      usual = HadoopOutputFile.fromPath(path, conf);
+    }
+
+    public PositionOutputStream create(long blockSize) throws java.io.IOException {
+      stream = system.create(
+          path, false, BUFFER, system.getDefaultReplication(path),
+          Math.max(system.getDefaultBlockSize(path), blockSize));
+      return HadoopStreams.wrap(stream);
+    }
+
+    public PositionOutputStream createOrOverwrite(long blockSize) {
+      throw new UnsupportedOperationException("a file is there already: " + path);
+    }
+
+    public boolean supportsBlockSize() {
+      return usual.supportsBlockSize();
+    }
+
+    public long defaultBlockSize() {
+      return usual.defaultBlockSize();
+    }
+
+    public String getPath() {
+      return path.toString();
+    }
+
+    void abort() throws java.io.IOException {
+      if (stream != null && stream.hasCapability(CommonPathCapabilities.ABORTABLE_STREAM)) {
+        stream.abort();
+      } else if (stream != null) {
+        try {
+          stream.close();
+        } finally {
+          system.delete(path, false);
+        }
       }
     }
   }
