@@ -220,6 +220,11 @@ def source_options(frame: JavaObject) -> JavaObject:
     return frame.queryExecution().analyzed().collectLeaves().head().options()
 
 
+def observed(frame: JavaObject, name: str) -> int:
+    """Return the only metric of `observe` of a Java frame whose own execution has run."""
+    return int(frame.queryExecution().observedMetrics().apply(name).getLong(0))
+
+
 def compiled(spark: SparkSession, sources: Sequence[str]) -> dict[str, bytes]:
     """Compile Java by Janino, as Spark does with its generated code; returns bytes by class.
 

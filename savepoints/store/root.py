@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
+from urllib.parse import unquote
 
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, StoreNotFoundError, UsageError, VerificationError
@@ -68,7 +69,15 @@ class Store:
                 hint="remove it and everything after it; credentials come from the AWS environment "
                 "variables",
             )
-        return cls(Location.of(uri), any_line, settings or Settings())
+        root = Location.of(uri)
+        if found := re.search(r"%[0-9A-Fa-f]{2}", str(root)):
+            raise UsageError(
+                f"the URI of the store, {str(root)!r}, contains {found[0]!r}, which "
+                f"deltalake takes for {unquote(found[0])!r}: the tables of the store "
+                "would lie in two places",
+                hint="choose a path in which no '%' stands before two digits or letters A to F",
+            )
+        return cls(root, any_line, settings or Settings())
 
     @classmethod
     def open(  # noqa: PYI019
@@ -83,7 +92,8 @@ class Store:
             any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
 
         Raises:
-            UsageError: If the URI is empty, or has a query or a fragment, as pre-signed URLs have.
+            UsageError: If the URI is empty, has a query or a fragment, as pre-signed URLs have, or
+                an escape such as `%20`.
             StoreNotFoundError: If the bucket or directory does not exist, or is no store.
             CredentialsError: If it may not be read.
         """
@@ -186,13 +196,16 @@ class Store:
     def scratch(self) -> Iterator[Location]:
         """Give an empty directory on the store's own system that is removed afterwards.
 
-        Each has another name, so that several processes can look at one savepoint.
+        Each has another name, so that several processes can look at one savepoint, and a sign that
+        keeps `gc` away however young it may delete.
         """
-        directory = self.root / "scratch" / new_id("op", utc_now())
-        try:
-            yield directory
-        finally:
-            directory.delete(info.path for info in directory.list())
+        name = new_id("op", utc_now())
+        directory = self.root / "scratch" / name
+        with readers.using(self.root, name, "temporary files"):
+            try:
+                yield directory
+            finally:
+                directory.delete(info.path for info in directory.list())
 
     def manifest(self, savepoint_id: str) -> Manifest:
         """Read the manifest of a savepoint; VerificationError if it is missing or damaged."""

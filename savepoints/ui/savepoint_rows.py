@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint.logs.kafka_position import by_partition, lowest_offsets
-from savepoints.model import OperatorState, OutputVersion, Savepoint
+from savepoints.model import OperatorState, OutputVersion, Savepoint, hashes_agree
 from savepoints.operations.inspect import diff
 from savepoints.operations.inspect.availability import Availability
 from savepoints.texts import bytes_text, moment_text, span_text, watermark_text
@@ -211,7 +211,7 @@ def _operator_changes(before: Savepoint, after: Savepoint) -> Iterator[Change]:
                          "no operator" if is_ is None else _text(is_.rows))  # fmt: skip
         elif was.rows != is_.rows and was.rows is not None and is_.rows is not None:
             yield Change(name, f"{was.rows:,}", f"{is_.rows:,}", f"{is_.rows - was.rows:+,}")
-        elif was.content_hash != is_.content_hash and was.content_hash and is_.content_hash:
+        elif not hashes_agree(was.content_hash, is_.content_hash):
             yield Change(name, _text(was.rows), _text(is_.rows), "different contents")
 
 

@@ -110,6 +110,25 @@ def test_trap_a_query_in_the_uri_of_a_store_becomes_a_part_of_its_tables(
     assert "secret" not in refused.value.message
 
 
+def test_trap_the_tables_of_a_store_are_written_to_one_place_and_read_from_another(
+    on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """deltalake reads `a%20b` as `a b`, which may be the directory of another store."""
+    for plain in ("a b", "a%b", "ü+x=1"):
+        store = Store.at(str(on_local / plain)).make()
+        store.generations.begin("q", 1, on_local / "live", by="somebody")
+        assert [one.query for one in Store.at(str(on_local / plain)).generations.all()] == ["q"]
+    (on_local / "a%20b").put("mine", b"")
+    monkeypatch.chdir(str(on_local / "a%20b"))
+    before = set(contents(on_local))
+
+    for uri in (str(on_local / "a%20b"), "store", "s3://bucket/a%C3%BC"):
+        with pytest.raises(UsageError, match="which deltalake takes for"):
+            Store.at(uri)
+
+    assert set(contents(on_local)) == before
+
+
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_a_manifest_that_points_elsewhere_is_no_manifest(path: str) -> None:
     taken = savepoint(1)

@@ -38,8 +38,8 @@ def command(
 
     The savepoints may belong to different queries. How the state is stored (partitions, provider,
     formats) is ignored. Different settings are shown, but do not count as a difference. Operators
-    with equal content hashes are skipped unless they have list state: the hashes ignore the order
-    of list elements.
+    with equal content hashes are skipped; those with list state only if the hashes know the order
+    of list elements, as those of savepoints of earlier versions do not.
 
     Exit code 3 if the savepoints differ, 0 if they do not.
 

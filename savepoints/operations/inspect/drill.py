@@ -19,7 +19,7 @@ from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
-from savepoints.model import Form, OutputVersion, Savepoint
+from savepoints.model import Form, OutputVersion, Savepoint, hashes_agree
 from savepoints.observe.recorder import recording
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.operations.savepoint.output_versions import outputs_of
@@ -277,7 +277,7 @@ class _Drill:
             if one.content_hash is not None
             and (
                 one.operator_id not in found
-                or found[one.operator_id].content_hash != one.content_hash
+                or not hashes_agree(found[one.operator_id].content_hash, one.content_hash)
             )
         ]
 

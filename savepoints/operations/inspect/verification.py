@@ -24,7 +24,7 @@ from savepoints.errors import (
     VerificationError,
 )
 from savepoints.io import Location, in_parallel
-from savepoints.model import Form, OutputVersion, Savepoint
+from savepoints.model import Form, OutputVersion, Savepoint, hashes_agree
 from savepoints.moments import utc_now
 from savepoints.operations.inspect.findings import Finding
 from savepoints.operations.inspect.sampling import ReadSubset
@@ -173,7 +173,8 @@ def compare_contents(store: Store, savepoint: Savepoint) -> list[Finding]:
     found: Mapping[int, Contents] = {}
     findings: list[Finding] = []
     with _damage_found(findings, "state/", savepoint):
-        found = canonical_table.of_table(spark, canonical.table(store.root, savepoint.id))
+        table = canonical.table(store.root, savepoint.id)
+        found = canonical_table.of_table(spark, table, savepoint.operators)
     return findings or _compare_hashes(savepoint, found, "")
 
 
@@ -271,7 +272,7 @@ def _compare_hashes(
     for one in savepoint.operators:
         there = found.get(one.operator_id)
         content_hash = there.content_hash if there else "0" * 32
-        if one.content_hash not in {None, content_hash}:
+        if not hashes_agree(one.content_hash, content_hash):
             what = f"operator {one.operator_id} ({one.name})"
             problem = f"has the content hash {content_hash} instead of {one.content_hash}{where}"
             findings.append(Finding("broken", what, problem))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from savepoints import faults
 from savepoints.errors import TargetExistsError, UsageError, VerificationError
-from savepoints.io import Location, in_parallel
+from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.inspect import verification
@@ -25,7 +25,7 @@ from savepoints.result import Result
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.savepoint import labels, manifest
+from savepoints.store.savepoint import labels, manifest, native
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
 from savepoints.texts import bytes_text, count_text
@@ -185,12 +185,12 @@ def _copy_files(
 ) -> list[StoredFile]:
     """Copy what is not there yet and compare every file at its destination; returns the copied."""
 
-    def bring(file: StoredFile) -> bool:
+    def bring(file: StoredFile) -> StoredFile | None:
         held.check()
         path = file.stored_at
         try:
             if target.head(path).size == file.size and target.sha256(path) == file.sha256:
-                return False
+                return None
             # Something else is there: it must not be replaced by what is no better.
             _require_whole(source, file)
         except FileNotFoundError:
@@ -207,9 +207,9 @@ def _copy_files(
                 hint="run the command again",
                 file=path,
             )
-        return True
+        return file
 
-    return [file for file, new in zip(files, in_parallel(bring, files), strict=True) if new]
+    return [file for file in native.bring(bring, files) if file is not None]
 
 
 def _require_whole(source: Location, file: StoredFile) -> None:

@@ -25,7 +25,7 @@ from savepoints.result import Result
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.savepoint import labels
+from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Inventory
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import manifest_path
@@ -158,10 +158,13 @@ class _Work:
                 _check(held)
                 self.progress(f"adding {one.name} to the catalog")
                 self._adopt(one.name, found.there)
+        for one in now:
+            if one.kind in orphans.OF_EXPORT:
+                self._clear(one, found.there, held)
         files = {
             path: size
             for one in now
-            if one.action == "delete"
+            if one.action == "delete" and one.kind not in orphans.OF_EXPORT
             for path, size in one.files.items()
             if path in wanted[one.place, one.action]
         }
@@ -172,6 +175,20 @@ class _Work:
             self.removed.append(
                 removal.remove(self.store, query_id, finish, held, progress=self.progress)
             )
+
+    def _clear(self, one: Orphan, there: Inventory, held: Lease | None) -> None:
+        """Delete what an export left, as far as that is so while no other can begin."""
+        savepoint_id = one.place.split("/")[1]
+        row = there.directories[savepoint_id].row
+        assert row
+        try:
+            with lease.hold_exporting(self.store.root, row.id, row.query, "gc") as exporting:
+                again = orphans.left_by_export(inventory.look(self.store.root, row))
+                exporting.check()
+                left = {info.path: info.size for info in again.get(one.kind, ())}
+                self._delete({path: left[path] for path in left if path in one.files}, (), held)
+        except LockedError as error:
+            self.locked[row.query_id] = error.message
 
     def _adopt(self, savepoint_id: str, there: Inventory) -> None:
         found = there.directories[savepoint_id].manifest

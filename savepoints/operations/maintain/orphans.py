@@ -25,7 +25,9 @@ from savepoints.store.savepoint.inventory import Directory, Inventory
 from savepoints.store.savepoint.manifest import directory, manifest_path
 from savepoints.texts import count_text
 
-OrphanKind = Literal["savepoint", "directory", "shared", "mounted", "scratch", "sign"]
+OrphanKind = Literal["savepoint", "directory", "shared", "mounted", "rows", "scratch", "sign"]
+# What an export leaves in a savepoint; deleted under its lease.
+OF_EXPORT: tuple[OrphanKind, ...] = ("mounted", "rows")
 RepairAction = Literal["adopt", "delete", "finish"]
 
 
@@ -37,7 +39,8 @@ class Orphan:
         place: Its place in the store.
         kind: `savepoint` is a whole one or one whose removal was interrupted, `directory` the
             remains of one, `shared` are files that savepoints could share, `mounted` and `scratch`
-            temporary files, `sign` that of a reader that is gone.
+            temporary files, `rows` those of an export that was not finished, `sign` that of a
+            reader that is gone.
         action: What to do with it; `finish` means an interrupted removal.
         why: Why, for people.
         query_id: Spark's id of the query it belongs to, None when it belongs to none or if that is
@@ -87,6 +90,8 @@ class _Search:
         self.oldest = utc_now() - grace
         self.rows = store.catalog.all()
         self.there = inventory.list_directories(store.root, self.rows)
+        # Before the signs of who works there, which come before the files and go after them.
+        self.scratch = store.root.list("scratch")
         self.needs = removal.needed(store)
         self.orphans: list[Orphan] = []
         self.findings: list[str] = []
@@ -153,11 +158,31 @@ def _look_at_row(search: _Search, one: Directory) -> bool:
         why = "its removal was interrupted"
         search.add(place, "savepoint", "finish", why, one.query_id, one.files, graced=False)
         return False
-    mounted = [info for info in one.files if info.path.startswith(f"{place}/mounted/")]
-    if mounted and one.savepoint_id not in search.needs:
-        why = "files of an interrupted export"
-        search.add(f"{place}/mounted", "mounted", "delete", why, one.query_id, mounted)
+    if one.savepoint_id not in search.needs:
+        for kind, infos in left_by_export(one).items():
+            why = f"{'rows' if kind == 'rows' else 'files'} of an interrupted export"
+            search.add(_place_of(kind, place), kind, "delete", why, one.query_id, infos)
     return False
+
+
+def left_by_export(one: Directory) -> dict[OrphanKind, list[ObjectInfo]]:
+    """Return the files that an export left in a savepoint, unless one is at work there.
+
+    Rows are left by one that did not get as far as to name them in the manifest.
+    """
+    kinds: list[OrphanKind] = ["mounted"]
+    if one.manifest and "canonical" not in one.manifest.savepoint.forms:
+        kinds.append("rows")
+    place = directory(one.savepoint_id)
+    found = {
+        kind: [info for info in one.files if info.path.startswith(f"{_place_of(kind, place)}/")]
+        for kind in kinds
+    }
+    return {kind: infos for kind, infos in found.items() if infos}
+
+
+def _place_of(kind: OrphanKind, place: str) -> str:
+    return f"{place}/{'state' if kind == 'rows' else kind}"
 
 
 def _look_at_directory(
@@ -215,12 +240,12 @@ def _look_at_the_rest(search: _Search) -> None:
     """Find what was laid out for a while, and signs of readers that are gone."""
     root = search.store.root
     laid_out: dict[str, list[ObjectInfo]] = {}
-    for info in root.list("scratch"):
+    for info in search.scratch:
         laid_out.setdefault("/".join(info.path.split("/")[:2]), []).append(info)
     going_on = {f"scratch/{one.id}" for one in journal.all_unfinished(root)}
     for place, files in laid_out.items():
-        if place in going_on:
-            continue  # What a merge has made, which it is finished with.
+        if place in going_on or place.rpartition("/")[2] in search.needs:
+            continue  # What a merge has made, which it is finished with, or what is in use.
         search.add(
             place,
             "scratch",

@@ -17,7 +17,6 @@ from datetime import datetime
 
 from savepoints import faults
 from savepoints.errors import NativeOnlyError, NotFoundError, UsageError, VerificationError
-from savepoints.io import in_parallel
 from savepoints.model import Cost, Edit, Savepoint, new_id
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording, who
@@ -30,7 +29,7 @@ from savepoints.state.storage.canonical_table import Contents
 from savepoints.state.typed.compare import RowChange
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
-from savepoints.store.savepoint import canonical, manifest
+from savepoints.store.savepoint import canonical, manifest, native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
 from savepoints.texts import count_text
 
@@ -209,7 +208,8 @@ def _make(
     )
     family = editable.family(store, parent.savepoint, chosen, deletes=plan.delete)
     with _edited(store, parent, family, change) as found:
-        counted, contents = found.write(canonical.table(store.root, plan.savepoint_id))
+        table = canonical.table(store.root, plan.savepoint_id)
+        counted, contents = found.write(table, parent.savepoint.operators)
     if counted != Counted(plan.rows, plan.rows_chosen, plan.rows_changed, plan.content_hash):
         raise VerificationError(
             "the change is not deterministic: the rows that it selects or the values that it "
@@ -283,7 +283,7 @@ def _copy(store: Store, files: Sequence[StoredFile], savepoint_id: str) -> tuple
             )
         return replace(file, stored_at=target)
 
-    return tuple(in_parallel(copy, files))
+    return tuple(native.bring(copy, files))
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def execute(
     """
     with (
         store.using(plan.savepoint_id, "export"),
-        lease.hold_exporting(store.root, plan.savepoint_id, plan.query or "") as held,
+        lease.hold_exporting(store.root, plan.savepoint_id, plan.query or "", "export") as held,
     ):
         return _export(plan, store, held, progress, tasks)
 

@@ -474,11 +474,12 @@ def _writer(
         progress(f"writing {what} (starts Spark if it is not running)")
         in_place = rows_in_place(stored, store, own, cut)
         if in_place is not None:
-            ids = write.write_in_place(spark, target, in_place, cut, operators).ids
+            written = write.write_in_place(spark, target, in_place, cut, operators)
         else:
             with state_rows(stored, store, own) as rows:
-                ids = write.write_state(spark, target, rows, cut, operators).ids
-        numbers = [one.operator_id for one in savepoint.operators]
+                written = write.write_state(spark, target, rows, cut, operators)
+        restored_layout.require_rows(target, savepoint, written.rows)
+        ids, numbers = written.ids, [one.operator_id for one in savepoint.operators]
         return restored_layout.name_state(target, plan.batch_id, ids, numbers) if ids else None
 
     return write_state

@@ -13,9 +13,16 @@ from savepoints.checkpoint.state import operators
 from savepoints.checkpoint.state.files import store_directories
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, PROVIDERS
 from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
-from savepoints.errors import NativeOnlyError, ProviderError, RescaleError, UsageError
+from savepoints.errors import (
+    NativeOnlyError,
+    NotAlignedError,
+    ProviderError,
+    RescaleError,
+    UsageError,
+)
 from savepoints.io import Location
 from savepoints.model import Form, OperatorState, Provider, Savepoint
+from savepoints.texts import count_text
 
 
 @dataclass(frozen=True)
@@ -161,6 +168,28 @@ def _require_rows(savepoint: Savepoint, what: str, *, keyless_too: bool) -> None
                 f"{what} needs the state rows of operator {one.operator_id} ({one.name}), but "
                 f"{one.native_only}",
                 hint="omit --partitions and --provider to restore the state unchanged",
+                savepoint=savepoint.id,
+                operator_id=one.operator_id,
+            )
+
+
+def require_rows(target: Location, savepoint: Savepoint, written: Mapping[int, int]) -> None:
+    """Check that as many rows were written of each operator as the savepoint has.
+
+    Args:
+        written: By operator. A savepoint whose rows nobody has counted fits any number.
+
+    Raises:
+        NotAlignedError: If rows got lost on the way, or more came.
+    """
+    for one in savepoint.operators:
+        rows = written.get(one.operator_id, 0)
+        if one.native_only is None and one.rows is not None and rows != one.rows:
+            raise NotAlignedError(
+                f"wrote {count_text(rows, 'row')} of state of operator {one.operator_id} "
+                f"({one.name}) to {target}, but savepoint {savepoint.id} has {one.rows:,}",
+                hint=f"see whether it is damaged: savepoints verify {savepoint.id} --contents; "
+                "no query can be started from what was written",
                 savepoint=savepoint.id,
                 operator_id=one.operator_id,
             )

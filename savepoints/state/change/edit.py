@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import UsageError
 from savepoints.io import Location
+from savepoints.model import OperatorState
 from savepoints.spark import columns
 from savepoints.state.change.sql_assignments import IDENTITY, assigned, condition, shown
 from savepoints.state.change.udfs import RowFunction, changer, decoder, encoder
@@ -126,8 +127,14 @@ class Edited:
             found = [json.loads(line) for (line,) in frame.select(text).collect()]
         return tuple(_row_change(one, identity) for one in found)
 
-    def write(self, target: Location) -> tuple[Counted, dict[int, Contents]]:
-        """Write the table with the rows changed, in one commit."""
+    def write(
+        self, target: Location, operators: Sequence[OperatorState]
+    ) -> tuple[Counted, dict[int, Contents]]:
+        """Write the table with the rows changed, in one commit.
+
+        Args:
+            operators: Those of the savepoint that is edited.
+        """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -147,7 +154,7 @@ class Edited:
         spark = self.table.sparkSession
         with _failures():
             new_table.write(others.unionByName(changed), target, canonical_table.PARTITIONED_BY)
-        return _counted(observation.get), canonical_table.of_table(spark, target)
+        return _counted(observation.get), canonical_table.of_table(spark, target, operators)
 
 
 def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:

@@ -22,6 +22,7 @@ from savepoints.errors import RESTORE_NATIVE, StateUnwrittenError
 from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
 from savepoints.spark import java_functions, private_api
+from savepoints.state.storage.written_state import WrittenState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,7 @@ def write_state(
     operators: Sequence[OperatorState],
     rows_of: RowsOf,
     partitions: Partitions | None = None,
-) -> StateIds:
+) -> WrittenState:
     """Write the state of a cut into a checkpoint that has everything but its state.
 
     Args:
@@ -85,7 +86,7 @@ def write_state(
             others; their ids are those that the commit log has.
 
     Returns:
-        The ids of all stores; empty with checkpoint format 1.
+        The ids of all stores, and the rows of the partitions that were written.
 
     Raises:
         StateUnwrittenError: If Spark fails, a row is in the task of another state partition than
@@ -125,12 +126,14 @@ def write_state(
         written = private_api.collected(tasks, None)
     except Py4JJavaError as error:
         raise StateUnwrittenError.of(checkpoint, private_api.root_cause(error)) from error
-    ids = {}
+    ids, rows = {}, {one.operator_id: 0 for one in operators}
     for line in written:
-        operator_id, store, partition, found = line.split(" ")
+        operator_id, store, partition, count, found = line.split(" ")
         ids[int(operator_id), store, int(partition)] = found
+        rows[int(operator_id)] += int(count)
     _require_written(ids, operators, wanted)
-    return _state_ids(ids, checkpoint, cut, operators) if any(ids.values()) else {}
+    named = _state_ids(ids, checkpoint, cut, operators) if any(ids.values()) else {}
+    return WrittenState(named, rows)
 
 
 def _require_written(

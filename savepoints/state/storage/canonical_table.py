@@ -13,6 +13,7 @@ from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.state.operators import Operator, native_only
 from savepoints.errors import PlacementError, SavepointsError
 from savepoints.io import Location
+from savepoints.model import OperatorState
 from savepoints.state.storage import new_table, read, row_files
 from savepoints.state.storage.read import RawStore
 from savepoints.texts import count_text
@@ -24,6 +25,8 @@ PARTITIONED_BY = ("operator_id", "store_name")
 
 _STRAY = "state rows"
 _WORD = 1 << 64
+# A column: how many elements a list has before this one.
+_PLACE = "place"
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,11 @@ class Contents:
     """Totals of an operator's canonical rows.
 
     Attributes:
-        content_hash: Independent of row order and of the number of partitions, in hex: two sums,
-            modulo 2**64, of differently seeded xxHash64 over (store, column family, key, value).
+        content_hash: Independent of the number of partitions, in hex: two sums, modulo 2**64, of
+            differently seeded xxHash64 over (store, column family, key, value). Where lists have
+            several elements, that is, where rows have the same key, two more follow after `-`:
+            sums, over all elements but the first, of xxHash64 over (the hash before, the number of
+            elements before). Savepoints of earlier versions lack those.
     """
 
     rows: int
@@ -93,11 +99,13 @@ def _by_columns(
             raise _not_placed(
                 f"{count_text(stray, 'state row')} of operator {operator.operator_id}"
             )
-        words = (sum(one.hashes[seed] for one in own) for seed in (0, 1))
         found[operator.operator_id] = Contents(
             sum(one.rows for one in own),
             sum(one.state_bytes for one in own),
-            _hex(words),
+            _text(
+                *(sum(one.hashes[seed] for one in own) for seed in (0, 1)),
+                *(sum(one.orders[seed] for one in own) for seed in (0, 1)),
+            ),
         )
     new_table.commit(schema, target, PARTITIONED_BY, {one.path: one.rows for one in files})
     return found
@@ -178,9 +186,22 @@ def of_checkpoint(
     return found
 
 
-def of_table(spark: SparkSession, table: Location) -> dict[int, Contents]:
-    """Read a canonical table, and return its totals as `export` did."""
-    sums = new_table.read(spark, table).groupBy("operator_id").agg(*_sums()).collect()
+def of_table(
+    spark: SparkSession, table: Location, operators: Sequence[OperatorState]
+) -> dict[int, Contents]:
+    """Read a canonical table, and return its totals as `export` did.
+
+    Args:
+        operators: Those of the savepoint; which of them may have lists is not in the table.
+    """
+    from pyspark.sql import functions as F
+
+    rows = new_table.read(spark, table)
+    may_be_listed = F.col("operator_id").isin(
+        [one.operator_id for one in operators if one.column_families]
+    )
+    placed = _placed(rows.where(may_be_listed)).unionByName(_unplaced(rows.where(~may_be_listed)))
+    sums = placed.groupBy("operator_id").agg(*_sums()).collect()
     return {row["operator_id"]: _contents(row.asDict()) for row in sums}
 
 
@@ -202,7 +223,24 @@ def _observed(stores: Sequence[RawStore]) -> tuple[DataFrame, Any]:
     stray = F.count_if(_is_stray(stores[0].partitions)).alias("stray")
     observation = Observation(f"op{stores[0].operator.operator_id}")
     rows = read.together([one.canonical() for one in stores])
-    return rows.observe(observation, *_sums(), stray), observation
+    placed = (_placed if stores[0].operator.has_column_families else _unplaced)(rows)
+    return placed.observe(observation, *_sums(), stray).drop(_PLACE), observation
+
+
+def _placed(rows: DataFrame) -> DataFrame:
+    """Return rows with the number of elements that a list has before each."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    key = Window.partitionBy("operator_id", "store_name", "column_family", "key_bytes")
+    return rows.withColumn(_PLACE, F.row_number().over(key.orderBy("ord")).cast("long") - 1)
+
+
+def _unplaced(rows: DataFrame) -> DataFrame:
+    """Return rows of operators without lists as `_placed` would, which sorts them."""
+    from pyspark.sql import functions as F
+
+    return rows.withColumn(_PLACE, F.lit(0).cast("long"))
 
 
 def _is_stray(partitions: int) -> Column:
@@ -228,7 +266,7 @@ def _checked(operator: Operator, sums: dict[str, Any]) -> Contents:
 
 
 def _sums() -> list[Column]:
-    """Aggregates of which `_contents` makes the hash; halves of 32 bits cannot overflow a long."""
+    """Aggregates of which `_contents` makes the hash."""
     from pyspark.sql import functions as F
 
     row = [F.col(name) for name in ("store_name", "column_family", "key_bytes", "value_bytes")]
@@ -236,18 +274,34 @@ def _sums() -> list[Column]:
     sums = [F.count(F.lit(1)).alias("rows"), F.coalesce(F.sum(size), F.lit(0)).alias("state_bytes")]
     for seed in (1, 2):
         value = F.xxhash64(F.lit(seed), *row)
-        for half, part in (
-            ("low", value.bitwiseAND(F.lit(0xFFFFFFFF))),
-            ("high", F.shiftrightunsigned(value, 32)),
-        ):
-            sums.append(F.coalesce(F.sum(part), F.lit(0)).alias(f"{half}{seed}"))
+        sums += _sum(value, f"rows{seed}")
+        order = F.xxhash64(value, F.col(_PLACE))
+        sums += _sum(F.when(F.col(_PLACE) > 0, order), f"order{seed}")
     return sums
 
 
+def _sum(word: Column, name: str) -> list[Column]:
+    """Sums of the halves of words, of 32 bits, which cannot overflow a long."""
+    from pyspark.sql import functions as F
+
+    halves = (word.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(word, 32))
+    return [
+        F.coalesce(F.sum(half), F.lit(0)).alias(f"{name}_{which}")
+        for half, which in zip(halves, ("low", "high"), strict=True)
+    ]
+
+
 def _contents(sums: dict[str, Any]) -> Contents:
-    words = (int(sums[f"low{seed}"]) + (int(sums[f"high{seed}"]) << 32) for seed in (1, 2))
-    return Contents(int(sums["rows"]), int(sums["state_bytes"]), _hex(words))
+    words = (
+        int(sums[f"{name}{seed}_low"]) + (int(sums[f"{name}{seed}_high"]) << 32)
+        for name in ("rows", "order")
+        for seed in (1, 2)
+    )
+    return Contents(int(sums["rows"]), int(sums["state_bytes"]), _text(*words))
 
 
-def _hex(words: Iterable[int]) -> str:
-    return "".join(f"{one % _WORD:016x}" for one in words)
+def _text(*words: int) -> str:
+    """Return the hash of rows of two words, and that of their order of two more if there is any."""
+    parts = [one % _WORD for one in words]
+    rows, order = ("".join(f"{one:016x}" for one in parts[at : at + 2]) for at in (0, 2))
+    return f"{rows}-{order}" if any(parts[2:]) else rows

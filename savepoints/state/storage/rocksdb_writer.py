@@ -17,6 +17,7 @@ from savepoints.errors import RESTORE_NATIVE, PrivateApiError, SavepointsError, 
 from savepoints.spark import private_api
 from savepoints.spark.private_api import JavaObject
 from savepoints.state.storage import read
+from savepoints.state.storage.written_state import WrittenState
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # Returns the canonical rows of (operator, store), placed in their state partitions and in order.
 CanonicalRowsOf: TypeAlias = "Callable[[int, str], DataFrame]"
+
+_ROWS = "rows"
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
 
 def write_state(
     spark: SparkSession, checkpoint: Uri, batch_id: int, rows: CanonicalRowsOf
-) -> StateIds:
+) -> WrittenState:
     """Write the state of batch N into a checkpoint that has everything but its state.
 
     Args:
@@ -71,7 +74,7 @@ def write_state(
         batch_id: N; the state gets version N + 1.
 
     Returns:
-        The ids of the stores that were written; empty with checkpoint format 1.
+        The ids of the stores that were written, and the rows of each operator.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.java_gateway import ensure_callback_server_started
@@ -96,7 +99,7 @@ def write_state(
         none,
     )
     try:
-        return _state_ids(rewriter.run())
+        return WrittenState(_state_ids(rewriter.run()), function.counted())
     except Py4JJavaError as error:
         if isinstance(function.failure, SavepointsError):
             raise function.failure from None
@@ -122,18 +125,26 @@ class _Replacement:
     def __init__(self, spark: SparkSession, rows: CanonicalRowsOf) -> None:
         self._spark = spark
         self._savepoint_rows = rows
+        self._given: list[tuple[int, JavaObject]] = []
         self.failure: Exception | None = None
 
     def apply(self, java_frame: JavaObject) -> JavaObject:
         """Return the rows of the store that Spark is about to write."""
         try:
-            return private_api.java_frame(self._rows(java_frame))
+            return self._rows(java_frame)
         except Exception as error:
             _LOG.debug("could not give Spark the rows of a state store", exc_info=True)
             self.failure = error
             raise
 
-    def _rows(self, java_frame: JavaObject) -> DataFrame:
+    def counted(self) -> dict[int, int]:
+        """Return the rows by operator, once Spark has written the frames."""
+        found: dict[int, int] = {}
+        for operator_id, frame in self._given:
+            found[operator_id] = found.get(operator_id, 0) + private_api.observed(frame, _ROWS)
+        return found
+
+    def _rows(self, java_frame: JavaObject) -> JavaObject:
         from pyspark.sql import DataFrame
         from pyspark.sql import functions as F
 
@@ -149,12 +160,15 @@ class _Replacement:
         }
         # Spark insists on its own schema, in which everything is nullable: NULLIF with NULL is the
         # value, and nullable.
-        return self._savepoint_rows(operator_id, store).select(
+        rows = self._savepoint_rows(operator_id, store).select(
             *(
                 F.nullif(columns.get(name, F.col(name)), F.lit(None)).alias(name)
                 for name in original.columns
             )
         )
+        given = private_api.java_frame(rows.observe(_ROWS, F.count(F.lit(1)).alias(_ROWS)))
+        self._given.append((operator_id, given))
+        return given
 
     class Java:
         """Tells py4j which interface this object implements."""

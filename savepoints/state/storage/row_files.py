@@ -58,6 +58,8 @@ class RowFile:
 
     Attributes:
         hashes: Two sums, modulo 2**64, of xxHash64 of seed, store, column family, key and value.
+        orders: Two sums of xxHash64 of that and a row's place among the rows of its key, of all
+            but the first of them.
         stray: Rows that are not in the state partition that the hash of their key determines.
     """
 
@@ -65,15 +67,17 @@ class RowFile:
     rows: int
     state_bytes: int
     hashes: tuple[int, int]
+    orders: tuple[int, int]
     stray: int
     path: str
 
     @classmethod
     def parse(cls, line: str) -> RowFile:
         """Read what a task returns of a file."""
-        operator_id, rows, state_bytes, first, second, stray, path = line.split(" ", 6)
-        hashes = (int(first), int(second))
-        return cls(int(operator_id), int(rows), int(state_bytes), hashes, int(stray), path)
+        *numbers, path = line.split(" ", 8)
+        operator_id, rows, state_bytes, *hashes, stray = map(int, numbers)
+        first, second, third, fourth = hashes
+        return cls(operator_id, rows, state_bytes, (first, second), (third, fourth), stray, path)
 
 
 def fits(store: RawStore) -> bool:

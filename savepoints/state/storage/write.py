@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER
 from savepoints.checkpoint.state_partitions import Partitions
 from savepoints.errors import RESTORE_NATIVE, ListOrderError
@@ -14,6 +12,7 @@ from savepoints.io import Location
 from savepoints.model import Cut, OperatorState
 from savepoints.spark.versions import SparkVersion
 from savepoints.state.storage import bulk_load, hdfs_provider, read, rocksdb_writer
+from savepoints.state.storage.written_state import WrittenState
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,19 +32,6 @@ _WITHOUT_TASKS = {
 }
 # Of so many numbers a partition there is one for each partition nearly always.
 _TRIED = 16
-
-
-@dataclass(frozen=True)
-class WrittenState:
-    """What was written.
-
-    Attributes:
-        ids: The ids of the stores, for the commit log; empty with checkpoint format 1.
-        rows: Rows by operator, where Python wrote them; empty where the state store did.
-    """
-
-    ids: StateIds
-    rows: Mapping[int, int] = field(default_factory=dict)
 
 
 def require_writable(spark: SparkSession, cut: Cut) -> None:
@@ -114,8 +100,7 @@ def write_rows(
         return _sorted(placed(operator, store), "key_bytes")
 
     if is_loaded(own, checkpoint, cut, operators):
-        ids = bulk_load.write_state(own, checkpoint, cut, operators, by_key, only)
-        return WrittenState(ids)
+        return bulk_load.write_state(own, checkpoint, cut, operators, by_key, only)
     assert only is None, "other writers write all partitions"
     return _put(own, checkpoint, cut, operators, placed)
 
@@ -158,7 +143,7 @@ def write_in_place(
 
     # Each file has its rows in the order in which the store had them.
     if is_loaded(own, checkpoint, cut, operators):
-        return WrittenState(bulk_load.write_state(own, checkpoint, cut, operators, placed))
+        return bulk_load.write_state(own, checkpoint, cut, operators, placed)
     return _put(own, checkpoint, cut, operators, checked)
 
 
@@ -183,7 +168,7 @@ def _put(
         return _in_order(placed(operator, store), operator)
 
     if cut.provider != HDFS_PROVIDER:
-        return WrittenState(rocksdb_writer.write_state(own, checkpoint.uri, cut.batch_id, rows))
+        return rocksdb_writer.write_state(own, checkpoint.uri, cut.batch_id, rows)
     counts = dict.fromkeys(by_id, 0)
     for operator in operators:
         for store in operator.stores:

@@ -261,14 +261,14 @@ def hold_merging(root: Location, query: str) -> AbstractContextManager[Lease]:
 
 
 @contextmanager
-def hold_exporting(root: Location, savepoint_id: str, query: str) -> Iterator[Lease]:
-    """Be the one who writes the rows of a savepoint; the lease's file goes when that is done.
+def hold_exporting(root: Location, savepoint_id: str, query: str, verb: str) -> Iterator[Lease]:
+    """Be the one who writes or clears the rows of a savepoint; the lease's file goes with it.
 
     Raises:
-        LockedError: If another process writes them.
+        LockedError: If another process does.
     """
     path = _path(savepoint_id, "exporting/", "savepoint")
-    with _held_at(root, path, query, f"export of {savepoint_id}") as lease:
+    with _held_at(root, path, query, f"{verb} of {savepoint_id}") as lease:
         yield lease
     # Whoever has taken it since finds the rows, and has nothing to do.
     root.delete([path])

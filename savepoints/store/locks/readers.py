@@ -1,8 +1,9 @@
-"""Who reads which savepoint now, so that nobody removes it meanwhile.
+"""Who uses which savepoint or scratch directory now, so that nobody removes it meanwhile.
 
 A reader places `uses/<savepoint id>/<operation id>.json`, which lives as long as a lease does, and
 then looks whether the savepoint still exists. Whoever removes one marks it as expired first and
-looks for readers then. So at least one of the two sees the other.
+looks for readers then. So at least one of the two sees the other. A scratch directory has the sign
+of whoever makes it before it has any file, and until it has none.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _DIRECTORY = "uses"
 
 
 @contextmanager
-def using(root: Location, savepoint_id: str, verb: str) -> Iterator[None]:
-    """Say, for the while, that a savepoint is being read."""
-    path = f"{_DIRECTORY}/{savepoint_id}/{new_id('op', utc_now())}.json"
-    mark = lease.mark(root, path, savepoint_id, verb)
+def using(root: Location, name: str, verb: str) -> Iterator[None]:
+    """Say, for the while, that a savepoint or a scratch directory is being used."""
+    path = f"{_DIRECTORY}/{name}/{new_id('op', utc_now())}.json"
+    mark = lease.mark(root, path, name, verb)
     try:
         yield
     finally:
@@ -39,13 +40,13 @@ def using(root: Location, savepoint_id: str, verb: str) -> Iterator[None]:
 
 
 def holders(root: Location) -> dict[str, tuple[str, ...]]:
-    """Return who reads what: for each savepoint id, what is done by which process."""
+    """Return who uses what: for each id, what is done by which process."""
     found: dict[str, tuple[str, ...]] = {}
     for path, record in _marks(root).items():
         if not record.is_free():
-            savepoint_id = path.split("/")[1]
+            name = path.split("/")[1]
             who = f"{record.verb} by {record.who}"
-            found[savepoint_id] = (*found.get(savepoint_id, ()), who)
+            found[name] = (*found.get(name, ()), who)
     return found
 
 

@@ -111,6 +111,12 @@ def list_directories(
     return Inventory({one.savepoint_id: one for one in found})
 
 
+def look(root: Location, row: Savepoint) -> Directory:
+    """Look at the directory of one savepoint."""
+    files = root.list(manifest.directory(row.id))
+    return _look(root, row, row.id, files)
+
+
 def shared_files(root: Location, query_id: str) -> dict[str, ObjectInfo]:
     """Return the shared files of a query id that are there."""
     return {info.path: info for info in root.list(f"{SHARED}/{query_id}")}

@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles
@@ -27,6 +27,8 @@ from savepoints.model import Cost, is_id
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import StoredFile
 from savepoints.texts import count_text
+
+R = TypeVar("R")
 
 _LOG = logging.getLogger(__name__)
 
@@ -79,7 +81,7 @@ def pin(
     savepoint_id: str,
     earlier: Sequence[StoredFile] = (),
 ) -> Pinned:
-    """Copy the files of a cut into the store: the small ones first, then the state.
+    """Copy the files of a cut into the store: `metadata`, the small ones, then the state.
 
     Nothing passes through this process when checkpoint and store are in one bucket or file system.
     Every copy is compared with its source by size.
@@ -113,9 +115,10 @@ def pin(
 
     placed = [place(info) for info in files.all]
     wanted = [(info, target) for info, target in placed if not _same(info, there.get(target))]
-    logs = [item for item in wanted if item[0] in files.small]
+    first = [item for item in wanted if item[0].path == "metadata"]
+    logs = [item for item in wanted if item[0] in files.small and item not in first]
     state = [item for item in wanted if item[0] not in files.small]
-    for group in (logs, state):
+    for group in (first, logs, state):
         in_parallel(lambda item: root.copy_from(checkpoint, item[0].path, item[1]), group)
 
     arrived = {info.path: info.size for prefix in (own, shared) for info in root.list(prefix)}
@@ -135,6 +138,16 @@ def pin(
         frozenset(target for _, target in wanted),
         time.monotonic() - begun,
     )
+
+
+def bring(copy: Callable[[StoredFile], R], files: Sequence[StoredFile]) -> list[R]:
+    """Copy the files of a savepoint that is in the making: `metadata` first, as `pin` does.
+
+    Whoever finds half a savepoint knows by `metadata` whose lease says whether it is being made.
+    """
+    first = [file for file in files if file.path == "metadata"]
+    rest = [file for file in files if file.path != "metadata"]
+    return [*in_parallel(copy, first), *in_parallel(copy, rest)]
 
 
 def checksummed(root: Location, pinned: Pinned, known: dict[str, str]) -> tuple[StoredFile, ...]:

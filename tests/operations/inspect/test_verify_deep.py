@@ -6,12 +6,15 @@ import dataclasses
 import hashlib
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.store.savepoint.manifest import manifest_path
 from tests import samples
+from tests.edited_rows import edit_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +61,51 @@ def test_a_file_that_fits_its_checksum_and_not_the_rows_is_found(
     assert report.grade == "broken"
     assert [one.what for one in report.findings] == ["operator 0 (stateStoreSave)"]
     assert "in the restored native form" in report.findings[0].problem
+
+
+def test_trap_the_elements_of_a_list_are_in_another_order(
+    spark: SparkSession, local_store: Store, on_local: Location
+) -> None:
+    """All checksums fit, and the rows are the same: a restore would write another list."""
+    checkpoint = samples.unpack("transform_with_state", on_local / "live")
+    taken = local_store.create(checkpoint=str(checkpoint), query="q").execute()
+
+    def swapped(rows: pa.Table) -> pa.Table:
+        listed = rows.filter(pc.field("column_family") == "seen")
+        key, orders = listed["key_bytes"].to_pylist()[0], listed["ord"].to_pylist()[:2]
+        assert listed["key_bytes"].to_pylist()[:2] == [key, key], "two elements of one list"
+        others = {orders[0]: orders[1], orders[1]: orders[0]}
+        column = pa.array([others.get(one, one) for one in rows["ord"].to_pylist()], pa.int64())
+        return rows.set_column(rows.column_names.index("ord"), "ord", column)
+
+    edit_rows(local_store, taken.id, swapped)
+
+    report = local_store.savepoint(taken.id).verify()
+
+    assert report.grade == "broken"
+    assert "has the content hash" in report.findings[0].problem
+
+
+def test_a_hash_of_an_earlier_version_which_does_not_know_the_order_still_fits(
+    spark: SparkSession, local_store: Store, on_local: Location
+) -> None:
+    checkpoint = samples.unpack("transform_with_state", on_local / "live")
+    taken = local_store.create(checkpoint=str(checkpoint), query="q").execute()
+    stored = local_store.manifest(taken.id)
+    (operator,) = taken.operators
+    assert operator.content_hash is not None
+    rows, _, order = operator.content_hash.partition("-")
+    assert order
+    older = dataclasses.replace(
+        taken, operators=(dataclasses.replace(operator, content_hash=rows),)
+    )
+    manifest = dataclasses.replace(stored, savepoint=older)
+    local_store.root.put(manifest_path(taken.id), manifest.to_bytes())
+    local_store.catalog.put([older])
+
+    report = local_store.savepoint(taken.id).verify(depth="deep")
+
+    assert (report.grade, report.findings) == ("ok", ())
 
 
 @pytest.mark.parametrize("written_by", [pytest.param("this", marks=pytest.mark.nightly), "another"])

@@ -23,6 +23,7 @@ from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.savepoint import labels
 from savepoints.store.savepoint.manifest import manifest_path
 from tests.leftovers import all_are_whole, left_over, stored
+from tests.operations.exported import as_exported
 from tests.samples import take, unpack
 from tests.templates import made_once
 
@@ -325,6 +326,69 @@ def test_what_an_export_lays_out_now_is_left(on_local: Location, local_store: St
 
     collected(local_store)
     assert not local_store.root.exists(path)
+
+
+def rows_left(store: Store, one: Savepoint) -> str:
+    """Put a file where an export would write rows."""
+    path = f"savepoints/{one.id}/state/operator_id=0/store_name=default/part-0.parquet"
+    store.root.put(path, b"rows")
+    return path
+
+
+def test_trap_rows_of_an_export_that_was_killed_stay_for_ever(
+    on_local: Location, local_store: Store
+) -> None:
+    first, second = two(local_store, on_local)
+    rows_left(local_store, first)
+    as_exported(local_store, second)
+    whole = rows_left(local_store, second)
+
+    assert found(local_store) == [("rows", "delete", f"savepoints/{first.id}/state")]
+    assert collected(local_store).files == 1
+
+    assert left_over(local_store) == {whole}
+    assert set(all_are_whole(local_store)) == {first.id, second.id}
+
+
+def test_trap_rows_of_an_export_that_began_after_the_plan_are_left(
+    on_local: Location, local_store: Store
+) -> None:
+    first, _ = two(local_store, on_local)
+    path = rows_left(local_store, first)
+    plan = gc.plan(local_store, grace=NO_GRACE)
+
+    with lease.hold_exporting(local_store.root, first.id, first.query, "export"):
+        done = gc.execute(plan, local_store)
+
+    assert local_store.root.exists(path)
+    assert done.files == 0
+    assert f"the command export of {first.id} is working on" in done.locked[first.query_id]
+
+
+def test_trap_rows_that_a_manifest_names_since_the_plan_are_left(
+    on_local: Location, local_store: Store
+) -> None:
+    first, _ = two(local_store, on_local)
+    path = rows_left(local_store, first)
+    plan = gc.plan(local_store, grace=NO_GRACE)
+    as_exported(local_store, first)
+
+    assert gc.execute(plan, local_store).files == 0
+    assert local_store.root.exists(path)
+
+
+def test_trap_gc_without_grace_takes_a_scratch_directory_from_under_a_verb(
+    place: Location, store: Store
+) -> None:
+    first, second = two(store, place)
+
+    with store.scratch() as scratch:
+        scratch.put("metadata", b"being read by Spark")
+        assert collected(store).files == 0
+        assert scratch.exists("metadata")
+
+    assert left_over(store) == set()
+    assert set(all_are_whole(store)) == {first.id, second.id}
 
 
 def test_what_an_unfinished_operation_will_go_on_with_is_left(

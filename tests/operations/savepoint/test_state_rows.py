@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from savepoints.errors import PlacementError
+from savepoints.errors import NotAlignedError, PlacementError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.state.change.edit import StateEdit
+from tests.edited_rows import edit_rows
 from tests.samples import files_of, take, unpack, write
 
 if TYPE_CHECKING:
@@ -53,6 +54,25 @@ def test_trap_rows_in_a_partition_that_spark_does_not_look_in_are_not_rewritten(
     assert local_store.catalog.find(taken.id).forms == ("native",)
     assert "metadata" not in {info.path for info in target.list()}
     assert not (local_store.root / "scratch").list()
+
+
+# Each by another writer: files that are loaded, Spark's own for RocksDB, and ours.
+@pytest.mark.parametrize("sample", ["format_2", "session", "hdfs"])
+@pytest.mark.parametrize("how", [{"form": "canonical"}, {"partitions": 3}], ids=str)
+def test_trap_a_row_that_gets_lost_on_the_way_is_missing_in_a_restored_checkpoint(
+    sample: str, how: dict[str, Any], on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    taken = take(local_store, unpack(sample, on_local / "checkpoint"))
+    (operator,) = local_store.savepoint(taken.id).export().execute().operators
+    edit_rows(local_store, taken.id, lambda rows: rows.slice(1))
+    target = on_local / "target"
+
+    assert operator.rows
+    lost = f"wrote {operator.rows - 1} rows of state of operator 0 .* has {operator.rows}\n"
+    with pytest.raises(NotAlignedError, match=lost):
+        local_store.savepoint(taken.id).restore(str(target), **how).execute()
+
+    assert not target.exists("metadata")
 
 
 def test_rows_are_written_with_zstandard(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.io import Location
+from savepoints.local import LocalWorld
 from savepoints.spark import private_api
 from savepoints.state.storage import canonical_table, new_table, row_files, write
 from savepoints.state.storage.read import RawStore
@@ -75,10 +79,27 @@ def in_one_task(store: RawStore) -> RawStore:
     return replace(store, rows=store.rows.coalesce(1).sortWithinPartitions("partition_id"))
 
 
+def of_lists(store: RawStore) -> RawStore:
+    """Return a store of which three rows, one after the other, have the same key."""
+    rows = store.rows.selectExpr("*", "explode(array(2, 0, 1)) AS element").selectExpr(
+        "partition_key", "key_bytes", "CAST(CAST(element AS STRING) AS BINARY) AS value_bytes",
+        "column_family_name", "partition_id",
+    )  # fmt: skip
+    return replace(store, rows=rows)
+
+
 def counted(rows: DataFrame) -> dict[int, Any]:
     """Sum rows up by Spark's own functions."""
-    sums = rows.groupBy("operator_id").agg(*canonical_table._sums()).collect()
-    return {row["operator_id"]: canonical_table._contents(row.asDict()) for row in sums}
+    sums = canonical_table._placed(rows).groupBy("operator_id").agg(*canonical_table._sums())
+    return {row["operator_id"]: canonical_table._contents(row.asDict()) for row in sums.collect()}
+
+
+def hash_of(files: list[RowFile]) -> str:
+    """Return the content hash that the sums of files make."""
+    words = ([sum(each) for each in zip(*numbers, strict=True)] for numbers in (
+        [one.hashes for one in files], [one.orders for one in files]
+    ))  # fmt: skip
+    return canonical_table._text(*chain.from_iterable(words))
 
 
 def hashed(rows: DataFrame) -> list[int]:
@@ -127,9 +148,27 @@ def test_rows_and_sums_are_the_ones_of_sparks_own_writer_and_functions(
         own = [one for one in files if one.operator_id == operator_id]
         assert sum(one.rows for one in own) == truth[operator_id].rows
         assert sum(one.state_bytes for one in own) == truth[operator_id].state_bytes
-        words = (sum(one.hashes[seed] for one in own) % (1 << 64) for seed in (0, 1))
-        assert "".join(f"{one:016x}" for one in words) == truth[operator_id].content_hash
+        assert hash_of(own) == truth[operator_id].content_hash
+        assert "-" not in hash_of(own)
         assert not any(one.stray for one in own)
+
+
+def test_elements_of_lists_are_hashed_with_their_places(
+    spark: SparkSession, on_local: Location
+) -> None:
+    given = of_lists(in_one_task(some(spark, 0, "default", "'n', id", 300)))
+
+    files = written(on_local / "table", [given])
+
+    found = new_table.read(spark, on_local / "table")
+    (truth,) = counted(found).values()
+    assert hash_of(files) == truth.content_hash
+    rows, _, order = truth.content_hash.partition("-")
+    # The same elements, in the other order.
+    (turned,) = counted(found.withColumn("ord", -found["ord"])).values()
+    assert turned.content_hash.startswith(f"{rows}-")
+    assert len(order) == 32
+    assert not turned.content_hash.endswith(order)
 
 
 def test_each_task_reads_the_files_of_its_state_partition(
@@ -227,6 +266,33 @@ def test_a_task_that_fails_leaves_no_file(spark: SparkSession, on_local: Locatio
 
     # Not by `list`, which leaves out files of no bytes: that is what a writer has begun.
     assert [*Path("/", on_local.uri.path, "ours").rglob("*.parquet")] == []
+
+
+@pytest.mark.nightly
+def test_trap_a_task_that_fails_leaves_an_upload_that_is_paid_for(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str]
+) -> None:
+    """S3 keeps the parts of a large file that was neither finished nor given up, and lists no file.
+
+    The values cannot be compressed, so that the first 64 MiB are uploaded before the task fails.
+    """
+    bucket = f"uploads-{uuid.uuid4().hex}"
+    world.create_bucket(bucket)
+    digits = "array_join(transform(sequence(1, 60000), i -> sha2(concat(id, ' ', i), 512)), '')"
+    failing = changed(
+        some(spark, 0, "default", "'n', id", 28),
+        partition_id="0",
+        value_bytes=f"CAST({digits} AS BINARY)",
+        partition_key="IF(id = 27, NULL, partition_key)",
+    )
+    in_a_file = replace(failing, rows=failing.rows.coalesce(1))
+
+    with pytest.raises(Exception, match="NullPointerException"):
+        row_files.write([in_a_file], Location.of(f"s3://{bucket}/ours"), tasks=None)
+
+    assert Location.of(f"s3://{bucket}").list() == []
+    client = boto3.client("s3", endpoint_url=world.s3_endpoint)
+    assert not client.list_multipart_uploads(Bucket=bucket).get("Uploads")
 
 
 @pytest.mark.parametrize("key", ["true", "1.5", "array(id)", "named_struct('b', true)"])

@@ -182,6 +182,21 @@ def test_trap_maintenance_removes_a_file_during_the_pin(place: Location) -> None
         native.pin(checkpoint, files, root, "sp-1")
 
 
+def test_trap_nobody_knows_whose_savepoint_is_in_the_making(place: Location) -> None:
+    """`gc` deletes half a savepoint unless it finds `metadata` in it, and the lease."""
+    checkpoint, root = unpack("rocksdb", place / "checkpoint"), place / "store"
+    files = read_cut(checkpoint, 2)
+    stored = [StoredFile(info.path, f"from/{info.path}", info.size, "") for info in files.small]
+    checkpoint.delete(["metadata"])
+
+    with pytest.raises(FileNotFoundError, match="metadata"):
+        native.pin(checkpoint, files, root, "sp-1")
+    with pytest.raises(FileNotFoundError, match="metadata"):
+        native.bring(lambda file: root.copy_from(checkpoint, file.path, file.stored_at), stored)
+
+    assert not contents(root)
+
+
 def test_checkpoint_and_store_may_lie_on_different_systems(
     on_local: Location, on_s3: Location
 ) -> None:

@@ -63,7 +63,7 @@ public final class BulkLoad implements Function2 {
     this.written = new HashSet(written);
   }
 
-  /** Load columns key_hash, key_bytes, value_bytes; return "operator store partition id". */
+  /** Load columns key_hash, key_bytes, value_bytes; return "operator store partition rows id". */
   public Object call(Object index, Object given) throws Exception {
     int partition = ((Integer) index).intValue();
     Iterator remaining = (Iterator) given;
@@ -103,8 +103,8 @@ public final class BulkLoad implements Function2 {
           .invoke(database, new Object[] {Long.valueOf(rows)});
       Tuple2 committed = database.commit(true);
       Option id = ((StateStoreCheckpointInfo) committed._2()).stateStoreCkptId();
-      return Collections.singletonList(operator + " " + store + " " + partition + " "
-          + (id.isDefined() ? id.get() : "")).iterator();
+      return Collections.singletonList(operator + " " + store + " " + partition + " " + rows
+          + " " + (id.isDefined() ? id.get() : "")).iterator();
     } finally {
       database.close();
     }

@@ -1,4 +1,5 @@
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
@@ -6,10 +7,16 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.UUID;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CommonPathCapabilities;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.parquet.column.ColumnDescriptor;
 import org.apache.parquet.hadoop.ParquetFileWriter;
 import org.apache.parquet.hadoop.util.HadoopOutputFile;
+import org.apache.parquet.hadoop.util.HadoopStreams;
+import org.apache.parquet.io.OutputFile;
+import org.apache.parquet.io.PositionOutputStream;
 import org.apache.parquet.schema.MessageType;
 import org.apache.parquet.schema.MessageTypeParser;
 import org.apache.spark.api.java.function.Function2;
@@ -83,7 +90,7 @@ public class RowFiles implements Function2 {
     this.hash = hash;
   }
 
-  /** Write the rows of a task; return "operator rows bytes hash hash stray path" of each file. */
+  /** Write the rows of a task; return one line of each file, see `RowFile.parse`. */
   public Object call(Object index, Object given) throws Exception {
     Iterator rows = (Iterator) given;
     List done = new ArrayList();
@@ -120,9 +127,8 @@ public class RowFiles implements Function2 {
     final RowFiles of;
     final Integer partition;
     final String path;
-    final Path file;
+    final Opened file;
     final ParquetFileWriter writer;
-    final Configuration conf;
     final PagedColumn[] columns;
     final FewValues families;
     final FewValues operators;
@@ -132,10 +138,14 @@ public class RowFiles implements Function2 {
     final int[][] leaves;
     final char[] kinds;
     final long[] sums = new long[2];
+    final long[] orders = new long[2];
     final TwoHashes hashes = new TwoHashes();
     UTF8String family = null;
     /** The hashes of all that comes before a row's key, for rows of this column family. */
     final long[] begun = new long[2];
+    byte[] lastKey = null;
+    /** How many rows before this one have its key: elements of a list are read one by one. */
+    long place = 0;
     List rowsOfPages = new ArrayList();
     int inPage = 0;
     long bytesOfPage = 0;
@@ -175,11 +185,9 @@ public class RowFiles implements Function2 {
       families = (FewValues) columns[0];
       operators = (FewValues) columns[1];
       partitionIds = (FewValues) columns[2];
-      conf = of.conf.value();
-      file = new Path(of.target + "/" + path);
+      file = new Opened(new Path(of.target + "/" + path), of.conf.value());
       writer = new ParquetFileWriter(
-          HadoopOutputFile.fromPath(file, conf), schema, ParquetFileWriter.Mode.CREATE,
-          128L << 20, 8 << 20);
+          file, schema, ParquetFileWriter.Mode.CREATE, 128L << 20, 8 << 20);
       writer.start();
     }
 
@@ -187,6 +195,7 @@ public class RowFiles implements Function2 {
       UTF8String named = row.getUTF8String(3);
       if (!named.equals(family)) {
         family = named.clone();
+        lastKey = null;
         UTF8String store = UTF8String.fromString(of.store);
         for (int seed = 1; seed <= 2; seed++) {
           begun[seed - 1] = hashed(family, hashed(store, XXH64.hashInt(seed, SEED)));
@@ -202,6 +211,12 @@ public class RowFiles implements Function2 {
       }
       sums[0] += hashes.first;
       sums[1] += hashes.second;
+      place = Arrays.equals(key, lastKey) ? place + 1 : 0;
+      lastKey = key;
+      if (place > 0) {
+        orders[0] += XXH64.hashLong(place, XXH64.hashLong(hashes.first, SEED));
+        orders[1] += XXH64.hashLong(place, XXH64.hashLong(hashes.second, SEED));
+      }
       int size = key.length + (value == null ? 0 : value.length);
       bytes += size;
       bytesOfPage += size;
@@ -303,14 +318,71 @@ public class RowFiles implements Function2 {
       metadata.put("org.apache.spark.version", of.sparkVersion);
       writer.end(metadata);
       return of.operator + " " + rows + " " + bytes + " " + Long.toUnsignedString(sums[0]) + " "
-          + Long.toUnsignedString(sums[1]) + " " + stray + " " + path;
+          + Long.toUnsignedString(sums[1]) + " " + Long.toUnsignedString(orders[0]) + " "
+          + Long.toUnsignedString(orders[1]) + " " + stray + " " + path;
     }
 
     void abort() {
       try {
-        file.getFileSystem(conf).delete(file, false);
+        file.abort();
       } catch (java.io.IOException ignored) {
         // What stays is not in the table's log, so nobody reads it.
+      }
+    }
+  }
+
+  /**
+   * A file that can be given up while it is written, and else as `HadoopOutputFile` makes it.
+   *
+   * Parquet's writer keeps its stream to itself. Left open, on S3 the parts that were uploaded would
+   * stay, and be paid for, without any file; closed, they would become one
+   * (`S3ABlockOutputStream`).
+   */
+  static final class Opened implements OutputFile {
+    private static final int BUFFER = 4096;
+    final Path path;
+    final FileSystem system;
+    final OutputFile usual;
+    FSDataOutputStream stream = null;
+
+    Opened(Path path, Configuration conf) throws java.io.IOException {
+      this.path = path;
+      system = path.getFileSystem(conf);
+      usual = HadoopOutputFile.fromPath(path, conf);
+    }
+
+    public PositionOutputStream create(long blockSize) throws java.io.IOException {
+      stream = system.create(
+          path, false, BUFFER, system.getDefaultReplication(path),
+          Math.max(system.getDefaultBlockSize(path), blockSize));
+      return HadoopStreams.wrap(stream);
+    }
+
+    public PositionOutputStream createOrOverwrite(long blockSize) {
+      throw new UnsupportedOperationException("a file is there already: " + path);
+    }
+
+    public boolean supportsBlockSize() {
+      return usual.supportsBlockSize();
+    }
+
+    public long defaultBlockSize() {
+      return usual.defaultBlockSize();
+    }
+
+    public String getPath() {
+      return path.toString();
+    }
+
+    void abort() throws java.io.IOException {
+      if (stream != null && stream.hasCapability(CommonPathCapabilities.ABORTABLE_STREAM)) {
+        stream.abort();
+      } else if (stream != null) {
+        try {
+          stream.close();
+        } finally {
+          system.delete(path, false);
+        }
       }
     }
   }
