@@ -220,6 +220,11 @@ def source_options(frame: JavaObject) -> JavaObject:
     return frame.queryExecution().analyzed().collectLeaves().head().options()
 
 
+def escaped(spark: SparkSession, path: str) -> str:
+    """Return a path of Hadoop's as it is written in a URI."""
+    return str(jvm(spark).org.apache.hadoop.fs.Path(path).toUri().toString())
+
+
 def observed(frame: JavaObject, name: str) -> int:
     """Return the only metric of `observe` of a Java frame whose own execution has run."""
     return int(frame.queryExecution().observedMetrics().apply(name).getLong(0))

@@ -62,6 +62,21 @@ def require_raw_columns(spark: SparkSession, columns: list[str]) -> None:
         )
 
 
+def _require_found(spark: SparkSession, checkpoint: Uri) -> None:
+    """Refuse a directory that the reader of states, which the rewriter asks, would not find.
+
+    It takes the escaped path for the path itself (`StreamingUtils.resolvedCheckpointLocation`).
+    """
+    escaped = private_api.escaped(spark, checkpoint.hadoop)
+    if escaped != checkpoint.hadoop:
+        raise StateUnwrittenError(
+            f"Spark {spark.version} cannot write rows of this state to {checkpoint}: it would look "
+            f"for the checkpoint at {escaped}",
+            hint="name a directory without spaces, percent signs and the like with --to, or "
+            "restore the native form: --format native",
+        )
+
+
 def write_state(
     spark: SparkSession, checkpoint: Uri, batch_id: int, rows: CanonicalRowsOf
 ) -> WrittenState:
@@ -75,10 +90,14 @@ def write_state(
 
     Returns:
         The ids of the stores that were written, and the rows of each operator.
+
+    Raises:
+        StateUnwrittenError: If Spark fails, or would not find the directory.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.java_gateway import ensure_callback_server_started
 
+    _require_found(spark, checkpoint)
     # Otherwise each put does a get to count rows: twice as slow. The query counts again on load.
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows", "false")
     jvm = private_api.jvm(spark)

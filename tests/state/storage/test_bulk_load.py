@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from savepoints.checkpoint.cut import CutFiles, read_cut
-from savepoints.errors import SavepointsError
+from savepoints.errors import SavepointsError, StateUnwrittenError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.spark import private_api
@@ -99,6 +99,21 @@ def test_session_windows_are_left_to_sparks_own_writer(
 
     assert state(spark, target) == state(spark, checkpoint)
     assert set(keys_noted(target)) == {-1}
+
+
+@pytest.mark.nightly
+def test_trap_spark_looks_elsewhere_for_a_directory_with_a_space(
+    on_local: Location, local_store: Store, spark: SparkSession
+) -> None:
+    """Its own error names neither the cause nor a way out."""
+    taken = local_store.savepoint(take(local_store, unpack("session", on_local / "live")).id)
+    taken.export().execute()
+    target = on_local / "a b"
+
+    with pytest.raises(StateUnwrittenError, match=r"checkpoint at file:.*a%20b"):
+        taken.restore(str(target), form="canonical").execute()
+
+    assert not target.exists("metadata")
 
 
 def test_a_spark_with_another_rocksdb_writes_as_it_always_did(
