@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -137,17 +138,26 @@ def test_at_the_end_only_the_rows_under_way_are_waited_for(
 def test_trap_batches_wait_for_an_export_with_as_many_tasks_as_partitions(
     taken: list[Savepoint], local_store: Store, gate: Gate, spark: SparkSession
 ) -> None:
-    """Beside a query of two cores one task writes, so each store's rows are one file."""
-    gate.opened.set()
-    with BackgroundExport(local_store, "each") as exports:
-        exports.add(taken[0])
-    export.execute(export.plan(local_store, taken[1].id), local_store)
+    """Beside a query of two cores one task writes the rows of two state partitions."""
 
-    beside, alone = (
-        sum(file.path.endswith(".parquet") for file in local_store.manifest(one.id).canonical)
-        for one in taken[:2]
-    )
-    assert (beside, alone) == (1, 2)
+    def most_tasks(work: Callable[[], object]) -> int:
+        tracker = spark.sparkContext.statusTracker()
+        before = set(tracker.getJobIdsForGroup())
+        work()
+        jobs = [tracker.getJobInfo(one) for one in set(tracker.getJobIdsForGroup()) - before]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        return max(stage.numTasks for stage in stages if stage)
+
+    def export_beside() -> None:
+        gate.opened.set()
+        with BackgroundExport(local_store, "each") as exports:
+            exports.add(taken[0])
+
+    def export_alone() -> None:
+        export.execute(export.plan(local_store, taken[1].id), local_store)
+
+    assert (most_tasks(export_beside), most_tasks(export_alone)) == (1, 2)
+    assert forms(local_store, taken[:2]) == [2, 2]
 
 
 @pytest.mark.parametrize("when", ["never", "daily"])
