@@ -20,6 +20,7 @@ from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
 from savepoints.errors import NativeOnlyError
 from savepoints.io import Location
+from savepoints.spark import private_api
 from savepoints.spark.private_api import READ_ALL_COLUMN_FAMILIES
 from savepoints.spark.session import own_session
 from savepoints.spark.versions import SparkVersion
@@ -93,7 +94,9 @@ def load(
     """Read one RocksDB store with Spark's raw reader.
 
     Raises:
-        NativeOnlyError: If this version of Spark has none.
+        NativeOnlyError: If this version of Spark has none, or would not find the directory: it
+            takes the escaped path for the path itself
+            (`StreamingUtils.resolvedCheckpointLocation`).
     """
     version = SparkVersion.of(spark.version)
     if not version.reads_raw_rows:
@@ -101,6 +104,14 @@ def load(
             f"Spark {version} cannot read state rows from RocksDB",
             hint="run the command where Spark 4.2 is installed; with an older version, only "
             "native savepoints can be restored and verified",
+        )
+    if (escaped := private_api.escaped(spark, checkpoint.hadoop)) != checkpoint.hadoop:
+        raise NativeOnlyError(
+            f"Spark {version} cannot read state rows from {checkpoint}: it would look for them at "
+            f"{escaped}",
+            hint="copy the savepoint to a store whose path has no spaces, percent signs and the "
+            "like: savepoints copy ID URI; native savepoints can be taken and restored here, "
+            "too",
         )
     reader = (
         spark.read.format("statestore")

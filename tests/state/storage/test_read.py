@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.checkpoint.cut import read_cut
+from savepoints.errors import NativeOnlyError
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.state.storage import read
+from tests.samples import unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,3 +49,15 @@ def test_a_finalizer_that_closes_the_file_system_does_not_break_a_read(
     # Whoever asked for one would get an error instead.
     reading.conf.set("fs.AbstractFileSystem.s3a.impl", "none.may.be.Made")
     assert read.read_operator(reading, checkpoint, files, files.operators[0]).count() == 100
+
+
+def test_trap_spark_looks_elsewhere_for_state_in_a_directory_with_a_space(
+    spark: SparkSession, on_local: Location
+) -> None:
+    """It said that no batch was committed there."""
+    checkpoint = unpack("rocksdb", on_local / "a b")
+    files = read_cut(checkpoint)
+    reading = read.reading_session(spark, files.cut.checkpoint_format)
+
+    with pytest.raises(NativeOnlyError, match=r"would look for them at .*a%20b"):
+        read.read_operator(reading, checkpoint, files, files.operators[0])
