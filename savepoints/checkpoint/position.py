@@ -104,6 +104,11 @@ def read(checkpoint: Location) -> CheckpointPosition:
     )
 
 
+def begun_ms(checkpoint: Location, batch: int) -> int:
+    """Return when a batch was begun that the offset log has, in milliseconds since 1970."""
+    return _offsets(checkpoint, batch).timestamp_ms
+
+
 def _logs(checkpoint: Location) -> tuple[set[int], set[int]]:
     """Return the batches of both logs at one moment: a query commits while they are listed."""
     commits = _batches(checkpoint, "commits")

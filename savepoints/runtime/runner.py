@@ -285,12 +285,16 @@ class Runner:
         self._raise_failure(run_once(writer, scratch), drained=True)
 
     def has_written(self, batch: int) -> list[str]:
-        """Return the outputs that have the rows of a batch already, by their transaction ids."""
+        """Return the outputs that have the rows already of a batch that was begun."""
+        since = position.begun_ms(self.checkpoint, batch)
         return [
             name
             for name in self._app.outputs
-            if batch_version.has_batch(
-                str(self._table(name)), write.app_id(self.query, name, self._generation), batch
+            if batch_version.was_written(
+                str(self._table(name)),
+                write.app_id(self.query, name, self._generation),
+                batch,
+                since,
             )
         ]
 
@@ -383,15 +387,18 @@ class Runner:
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         is_first, self._is_first = self._is_first, False
-        if is_first and len(self.has_written(batch_id)) == len(self._app.outputs):
-            # Run again after it was killed between outputs and commit. Delta would not even look at
-            # the rows, and without that Spark finds the state not written and fails, each time.
+        # Where it is run again after it was killed between outputs and commit. Delta asks for the
+        # ids as well, but may have forgotten them.
+        written = self.has_written(batch_id) if is_first else []
+        outputs = {name: one for name, one in self._app.outputs.items() if name not in written}
+        if not outputs:
+            # Without that Spark finds the state not written and fails, each time.
             batch.write.format("noop").mode("overwrite").save()
             return
-        many = len(self._app.outputs) > 1
+        many = len(outputs) > 1
         if many:
             batch.persist()
-        for name, output in self._app.outputs.items():
+        for name, output in outputs.items():
             write.write_batch(
                 output.selection.of(batch),
                 self._table(name),

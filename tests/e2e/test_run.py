@@ -5,12 +5,19 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import date, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from savepoints.local import LocalWorld
+from savepoints.outputs.delta.batch_version import open_table
+from spark_jobs.orders.cdnow import Order, orders_between, read_orders
+from spark_jobs.orders.producer import produce
 from tests import draw
+from tests.e2e.desk import Desk
 from tests.e2e.shop import QUERY, Shop, environment
 from tests.spark_session import wait_until
 
@@ -76,3 +83,35 @@ def test_a_killed_run_goes_on_and_writes_every_batch_once(
     assert "no periodic savepoints: to take them, add --every 10m" in runner.communicate()[1]
     assert shop.json("run", QUERY, "--until", "latest")["run"]["ended"] == "caught_up"
     assert shop.compare(until).exact
+
+
+@pytest.mark.nightly
+def test_trap_a_table_that_forgets_ids_takes_a_batch_again(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """By its transaction id alone Delta does not know that it has the rows."""
+    desk = Desk.open(world, tmp_path, "spark_jobs.medallion.bronze:app")
+    orders = orders_between(read_orders(), until_date=date(1997, 1, 4))
+
+    def sell(some: Sequence[Order]) -> None:
+        servers = desk.settings.kafka.bootstrap_servers
+        produce(some, bootstrap_servers=servers or "", topic=desk.topics["orders"])
+
+    sell(orders[:20])
+    desk.run(until="latest")
+    open_table(str(tmp_path / "orders")).alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+    )
+    sell(orders[20:])
+    words = ("run", desk.query, "--until", "latest", "--config", str(desk.write_settings()))
+    killed = subprocess.run(
+        [sys.executable, "-m", "savepoints", *words],
+        env={**environment("run.outputs_written"), "SAVEPOINTS_JARS": str(desk.settings.jars)},
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -9, killed.stderr
+    desk.run(until="latest")
+
+    written = [row["order_id"] for row in desk.rows("orders")]
+    assert sorted(written) == sorted(one.order_id for one in orders)

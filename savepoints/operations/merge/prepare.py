@@ -380,23 +380,22 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
     A busy run begins a batch before it sees that it is to pause, and writes nothing of it: the next
     generation reads the same records again.
     """
-    begun = checkpoint_position.read(Location.of(live.checkpoint)).begun
+    checkpoint = Location.of(live.checkpoint)
+    begun = checkpoint_position.read(checkpoint).begun
     if begun is None:
         return
+    since = checkpoint_position.begun_ms(checkpoint, begun)
     written = [
-        (bound.outputs[name], known)
+        bound.outputs[name]
         for name in app.outputs
         for known in {app_id(app.name, name, live.generation), bound.app_ids.get(name)}
-        if known is not None and batch_version.has_batch(bound.outputs[name], known, begun)
+        if known is not None and batch_version.was_written(bound.outputs[name], known, begun, since)
     ]
     if written:
         raise NotAlignedError(
             f"batch {begun} of {live.query} was started but not finished, and its rows are "
-            f"already in {written[0][0]}",
-            hint="the table has forgotten under which id it has them and would take them again: "
-            f"go back to before the batch: savepoints rollback latest --query {live.query}"
-            if any(batch_version.has_forgotten(*one) for one in written)
-            else f"finish the batch: savepoints run {live.query} --until latest",
+            f"already in {written[0]}",
+            hint=f"finish the batch: savepoints run {live.query} --until latest",
             query=live.query,
             batch_id=begun,
         )

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # After such a time Delta forgets a transaction id, and a checkpoint without it says nothing.
 RETENTION_OF_IDS = "delta.setTransactionRetentionDuration"
+# Clocks of two machines that write one table differ by less.
+_CLOCKS_APART_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
@@ -45,37 +47,45 @@ class _Found:
 
 
 def has_batch(uri: str, app: str, batch_id: int) -> bool:
-    """Return True if a table, if there is one, has a batch, by the transaction id that wrote it.
+    """Return True if a table, if there is one, has a batch, by the transaction id that wrote it."""
+    try:
+        newest = open_table(uri).transaction_version(app)
+    except NotFoundError:
+        return False
+    return newest is not None and newest >= batch_id
+
+
+def was_written(uri: str, app: str, batch_id: int, begun_ms: int) -> bool:
+    """Return True if a table, if there is one, has a batch, even if it has forgotten the id.
+
+    Args:
+        begun_ms: When the batch was begun, in milliseconds since 1970 by its driver's clock.
+            Commits from before cannot have it, and are not looked at.
 
     Raises:
-        NotAlignedError: If the table has forgotten the id and its log no longer tells.
+        NotAlignedError: If the table has forgotten the id and its log does not go back so far.
     """
+    if has_batch(uri, app, batch_id):
+        return True
     try:
         table = open_table(uri)
     except NotFoundError:
         return False
-    newest = table.transaction_version(app)
-    if newest is None and RETENTION_OF_IDS in table.metadata().configuration:
-        newest = _logged(uri, app, int(table.version()))
+    is_known = table.transaction_version(app) is not None
+    if is_known or RETENTION_OF_IDS not in table.metadata().configuration:
+        return False
+    newest = _logged(uri, app, int(table.version()), begun_ms - _CLOCKS_APART_MS)
     return newest is not None and newest >= batch_id
 
 
-def has_forgotten(uri: str, app: str) -> bool:
-    """Return True if a table may have written under a transaction id that it does not know now.
-
-    Delta then writes a batch again that it has.
-    """
-    table = open_table(uri)
-    is_known = table.transaction_version(app) is not None
-    return not is_known and RETENTION_OF_IDS in table.metadata().configuration
-
-
-def _logged(uri: str, app: str, newest: int) -> int | None:
+def _logged(uri: str, app: str, newest: int, since_ms: int) -> int | None:
     """Return what the newest commit under a transaction id recorded, None if there is none."""
     oldest = newest + 1
     for commit in log.commits(uri, newest):
         if app in commit.transactions:
             return commit.transactions[app]
+        if commit.timestamp_ms is not None and commit.timestamp_ms < since_ms:
+            return None
         oldest = commit.version
     if oldest == 0:
         return None
@@ -162,8 +172,7 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
         table = open_table(uri)
     except FileSinkError:
         return file_sink.version_of_batch(name, location, batch_id)
-    known = [app for app in app_ids if table.transaction_version(app) is not None]
-    if known:
+    if known := _known(uri, table, app_ids):
         app_id, found = known[0], _of_writer(uri, table, app_ids, batch_id)
     else:
         app_id, found = app_ids[0], _of_nobody(uri, table, app_ids, batch_id)
@@ -244,6 +253,18 @@ def commit_of_batch(uri: str, app_id: str, batch_id: int) -> Commit:
         app_id=app_id,
         batch_id=batch_id,
     )
+
+
+def _known(uri: str, table: DeltaTable, app_ids: Sequence[str]) -> list[str]:
+    """Return the application ids that a table knows, or its log, if it forgets them."""
+    known = [app for app in app_ids if table.transaction_version(app) is not None]
+    if known or RETENTION_OF_IDS not in table.metadata().configuration:
+        return known
+    found = (
+        [app for app in app_ids if app in commit.transactions]
+        for commit in log.commits(uri, int(table.version()))
+    )
+    return next(filter(None, found), [])
 
 
 def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: int) -> _Found:

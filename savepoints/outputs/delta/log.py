@@ -34,6 +34,8 @@ class Commit:
         changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
         back_to: The version to whose rows this library took the table back with it, None with all
             others. What was committed in between no longer counts.
+        timestamp_ms: When, by the writer's clock, in milliseconds since 1970; None if it says
+            nothing of it.
     """
 
     version: int
@@ -42,6 +44,7 @@ class Commit:
     changes_data: bool
     back_to: int | None = None
     user_metadata: str | None = None
+    timestamp_ms: int | None = None
 
     def written_by(self, owner: str, app_ids: tuple[str, ...]) -> bool:
         """Return True if it is the query's own."""
@@ -89,7 +92,10 @@ def parse_commit(version: int, data: bytes) -> Commit:
     said_back_to = info.get(BACK_TO, (info.get("tags") or {}).get(BACK_TO))
     back_to = int(said_back_to) if said_back_to is not None and rewinds(transactions) else None
     operation, said = str(info.get("operation", "")), info.get("userMetadata")
-    return Commit(version, operation, transactions, changes, back_to, said)
+    at = info.get("timestamp")
+    return Commit(
+        version, operation, transactions, changes, back_to, said, None if at is None else int(at)
+    )
 
 
 def checkpoints(uri: str) -> list[LogCheckpoint]:

@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from savepoints.errors import NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
+from savepoints.moments import epoch_ms, utc_now
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import is_later_generation
 from savepoints.outputs.rewind import rewind
@@ -312,17 +313,22 @@ def test_trap_an_id_that_delta_has_forgotten_is_looked_for_in_the_log(on_local: 
     output.write(41, OTHER)
     assert output.table.transaction_version(APP) is None
 
-    assert [batch_version.has_batch(output.uri, APP, one) for one in (3, 4, 5)] == [
-        True, True, False,
-    ]  # fmt: skip
-    assert batch_version.has_forgotten(output.uri, APP)
-    assert not batch_version.has_batch(output.uri, "nobody/totals/1", 0)
+    def are_written(app: str, begun_ms: int) -> list[bool]:
+        return [batch_version.was_written(output.uri, app, one, begun_ms) for one in (3, 4, 5)]
+
+    assert [output.version_of(one) for one in (3, 4)] == [(3, APP, 3), (4, APP, 4)]
+    now = epoch_ms(utc_now())
+    assert are_written(APP, now) == [True, True, False]
+    assert are_written("nobody/totals/1", now) == [False, False, False]
 
     output.table.create_checkpoint()
     output.write(42, OTHER)
     tables.clean_up(output.uri, output.table.version())
     with pytest.raises(NotAlignedError, match="no longer shows what was written under"):
-        batch_version.has_batch(output.uri, APP, 4)
+        are_written(APP, now)
+    # What is in the log is from before: so is what it lacks.
+    in_two_days = now + 2 * 24 * 3600 * 1000
+    assert are_written(APP, in_two_days) == [False, False, False]
 
 
 def test_an_id_that_delta_forgets_is_not_taken_for_one_that_never_was(output: Output) -> None:
