@@ -1,8 +1,8 @@
 """The tiers of tests, each as processes of pytest: `python -m tests.tier change`, `… nightly PART`.
 
-`change` is what `make test` runs: stories of whole verbs, what else needs a JVM, and what needs
-none, each in one process, side by side. What `nightly` runs is everything, in parts that end within
-an hour each, with two workers.
+`change` is what `make test` runs: stories of whole verbs and of queries that go on, what else needs
+a JVM, and what needs none, each in one process, side by side. What `nightly` runs is everything, in
+parts that end within an hour each, with two workers.
 
 Whatever was begun runs to its end and is reported, although something failed before; the exit code
 is the worst. The output of each process and what each test cost stay in `build/tests/`.
@@ -68,6 +68,8 @@ class Outcome:
     skipped: int
 
 
+# Directories of whole stories, and of whole queries that are restored and go on.
+_STORIES = ("e2e", "fidelity")
 _MATRIX, _ORACLE = "tests/fidelity/test_matrix.py", "tests/fidelity/test_merge_oracle.py"
 
 
@@ -95,13 +97,12 @@ def _files_with(*markers: str) -> list[str]:
     return [
         str(path.relative_to(ROOT))
         for path, text in files
-        if any(one in text for one in used) and path.parent.name != "e2e" and path != ROOT / _ORACLE
+        if any(one in text for one in used) and path.parent.name not in _STORIES
     ]
 
 
 CHANGE = (
-    # It ends first, so the oracle is with it.
-    _of_change("stories", JVM, "tests/e2e", _ORACLE),
+    _of_change("stories", JVM, *(f"tests/{one}" for one in _STORIES)),
     _of_change("jvm", JVM, *_files_with("spark", "kafka", "browser")),
     _of_change("no-jvm", f"not {JVM}", "--ignore=tests/e2e"),
 )
