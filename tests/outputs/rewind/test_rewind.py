@@ -556,6 +556,24 @@ def test_trap_another_writer_commits_while_nothing_is_removed(on_local: Location
     assert table(uri).transaction_version("op-1") == 1
 
 
+def test_trap_rows_that_maintenance_moves_while_all_are_removed_would_stay(
+    on_local: Location,
+) -> None:
+    """Their ids would be lowered all the same, and their batches written a second time."""
+    uri = written(on_local)
+    stale = table(uri)
+    table(uri).optimize.compact()
+    assert table(uri).version() == 4
+
+    with pytest.raises(NotAlignedError, match="was not changed") as refused:
+        rewind_commit.remove_all(stale, uri, {OWN: -1, NEXT: -1, "op-1": 1})
+
+    assert "run the command again" in refused.value.hint
+    assert (table(uri).version(), table(uri).transaction_version(OWN)) == (4, 3)
+    rewind_commit.remove_all(table(uri), uri, {OWN: -1, NEXT: -1, "op-1": 1})
+    assert (rows(uri), table(uri).transaction_version(OWN)) == ([], -1)
+
+
 def test_trap_a_table_that_forgets_transaction_ids_still_knows_its_rewind(
     on_local: Location,
 ) -> None:
