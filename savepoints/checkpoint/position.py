@@ -54,6 +54,16 @@ class CheckpointPosition:
         return lowest_offsets(self.initial.values() if self.committed is None else self.positions)
 
 
+def newest_in(checkpoint: Location, log: str) -> int:
+    """Return the newest batch in one of a checkpoint's logs, by one listing; -1 for none.
+
+    Args:
+        log: `offsets`, of batches that have begun, or `commits`.
+    """
+    names = (info.path.rpartition("/")[2] for info in checkpoint.list(log))
+    return max((int(one) for one in names if one.isdigit()), default=-1)
+
+
 def read(checkpoint: Location) -> CheckpointPosition:
     """Read a checkpoint's position; one that does not exist has run nothing.
 

@@ -423,7 +423,7 @@ def refuse_changed(plan: TransitionPlan, store: Store) -> None:
             query=plan.query,
         )
     for one in plan.outputs:
-        rewind.refuse_changed(one)
+        rewind.refuse_stale(one, plan.verb)
 
 
 def _is_rewound(plan: TransitionPlan) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from savepoints.checkpoint import position
 from savepoints.config import settings as config_settings
 from savepoints.config.duration import duration_text
 from savepoints.config.schedule import parse_schedule
@@ -33,11 +34,10 @@ from savepoints.io import Location
 from savepoints.model import FORMS, Form, Generation, Savepoint
 from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
-from savepoints.operations.run import ended_jvm, final_savepoint, periodic
+from savepoints.operations.run import ended_jvm, final_savepoint, overtaken, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.savepoint import create, history
-from savepoints.outputs.delta import batch_version
 from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.spark import classic, listener, private_api, table_names
@@ -84,11 +84,13 @@ class _Subject:
 
         Raises:
             UnfinishedOperationError: If an operation on the query was interrupted.
-            NotAlignedError: See `refuse_ended` and `refuse_overtaken`.
+            NotAlignedError: See `refuse_ended` and `overtaken.refuse`.
         """
         try:
             self.refuse_ended()
-            self.refuse_overtaken()
+            overtaken.refuse(
+                self.store, self.generation, self.name, self.query_id, self.checkpoint, self.outputs
+            )
         except (UnfinishedOperationError, NotAlignedError):
             with recording(self.store, lease.ATTACH, query=self.name):
                 raise
@@ -113,45 +115,6 @@ class _Subject:
             else f"show its history: savepoints lineage --query {self.name}",
             query=self.name,
         )
-
-    def refuse_overtaken(self) -> None:
-        """Refuse to write into a table that has batches which this checkpoint has yet to begin.
-
-        They are those of a driver that has started an older checkpoint of the query: under Spark's
-        id, which both have, Delta's sink would silently drop batches of the same numbers.
-        """
-        for uri in self.outputs.values():
-            try:
-                # Before the offsets: what is in the table then has begun here.
-                written = batch_version.open_table(uri).transaction_version(self.query_id)
-            except SavepointsError:
-                continue  # There is none yet, or it cannot be read, as each savepoint will tell.
-            begun = self.newest("offsets")
-            if written is not None and written > begun:
-                raise NotAlignedError(
-                    f"{uri} already has the batches of {self.name} up to {written}, but in "
-                    f"{self.checkpoint} "
-                    f"{'no batch has' if begun < 0 else f'only batches up to {begun} have'} begun: "
-                    "another driver has run the query from an old checkpoint, and Delta silently "
-                    f"drops every batch up to {written} that this driver writes",
-                    hint="make sure that the other driver has stopped, then " + self._way_back(),
-                    query=self.name,
-                    uri=uri,
-                )
-
-    def _way_back(self) -> str:
-        known = history.history(self.store, self.name) if self.generation else []
-        if not known:
-            return "start this driver again with a table of its own"
-        return (
-            f"rewind the table (savepoints rollback {known[0].id} --query {self.name}) and start "
-            "this driver with the new checkpoint"
-        )
-
-    def newest(self, log: str) -> int:
-        """Return the newest batch in one of the checkpoint's logs, -1 for none."""
-        names = (info.path.rpartition("/")[2] for info in self.checkpoint.list(log))
-        return max((int(one) for one in names if one.isdigit()), default=-1)
 
     def take(self, exports: BackgroundExport | None = None) -> Attempt:
         return periodic.take(
@@ -312,7 +275,7 @@ class Attached:
                 self._subject.name,
                 error,
             )
-        if self._subject.newest("commits") < 0:
+        if position.newest_in(self._subject.checkpoint, "commits") < 0:
             _LOG.debug("%s has committed nothing yet: no savepoint", self._subject.name)
             self._attempts.append(Attempt("skipped", reason="nothing has been committed yet"))
             return
@@ -351,7 +314,7 @@ class Attached:
         with self._ending:
             if self._has_ended():
                 # Whoever rolls it back next need not watch whether it goes on.
-                self._held.stopped(self._subject.newest("commits"))
+                self._held.stopped(position.newest_in(self._subject.checkpoint, "commits"))
             self._leases.close()
         self._stop_listening()
         # Whoever waits for the query need not wait for rows.
@@ -374,9 +337,9 @@ class Attached:
 
     def _wait_for_batch(self, wait: timedelta) -> None:
         end = time.monotonic() + wait.total_seconds()
-        begun = self._subject.newest("offsets")
+        begun = position.newest_in(self._subject.checkpoint, "offsets")
         while self._query.isActive and self._query.status["isTriggerActive"]:
-            if self._subject.newest("commits") >= begun >= 0:
+            if position.newest_in(self._subject.checkpoint, "commits") >= begun >= 0:
                 return
             if time.monotonic() > end:
                 raise PartlyDoneError(

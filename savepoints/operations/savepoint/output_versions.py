@@ -20,19 +20,13 @@ def outputs_of(
     outputs: Mapping[str, str],
     bound: QuerySettings | None = None,
 ) -> tuple[OutputVersion, ...]:
-    """Find the version of each output that belongs to a batch.
-
-    `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id, and
-    what the user writes in `foreachBatch` under an id that the settings name.
-    """
-    own_ids = bound.app_ids if bound else {}
+    """Find the version of each output that belongs to a batch."""
 
     def find(item: tuple[str, str]) -> OutputVersion:
         name, uri = item
-        named = [own_ids[name]] if name in own_ids else []
-        writers = [*named, app_id(query, name, generation), files.query_id]
+        ids = writers(query, name, generation, files.query_id, bound)
         try:
-            return batch_version.version_of_batch(name, uri, writers, files.cut.batch_id)
+            return batch_version.version_of_batch(name, uri, ids, files.cut.batch_id)
         except NotFoundError as error:
             error.hint = (
                 f"correct the URI of the output {name}; if only an older savepoint names it, omit "
@@ -41,3 +35,16 @@ def outputs_of(
             raise
 
     return tuple(in_parallel(find, list(outputs.items())))
+
+
+def writers(
+    query: str, output: str, generation: int, query_id: str, bound: QuerySettings | None
+) -> list[str]:
+    """Return the transaction ids under which a generation of a query may write an output.
+
+    `run` writes under `<query>/<output>/<generation>`, Delta's own sink under the query's id, and
+    what the user writes in `foreachBatch` under an id that the settings name.
+    """
+    own_ids = bound.app_ids if bound else {}
+    named = [own_ids[output]] if output in own_ids else []
+    return [*named, app_id(query, output, generation), query_id]

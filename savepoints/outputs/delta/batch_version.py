@@ -374,8 +374,10 @@ def _of_nobody(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
     for commit in log.commits(uri, newest):
         oldest = commit.version
         foreign = commit if commit.changes_data else foreign
-    if foreign is None and oldest == 0:
-        return _Found(0, None)
+    forgetful = RETENTION_OF_IDS in table.metadata().configuration
+    if foreign is None and (oldest == 0 or not (forgetful or table.file_uris())):
+        # Not the first version: columns and properties may have been set since.
+        return _Found(newest, None)
     known = sorted(log.transactions(uri, newest).items())
     listed = ", ".join(f"{app} (at {at})" for app, at in known) or "none"
     example = f", for example in version {foreign.version} ({foreign.operation})" if foreign else ""

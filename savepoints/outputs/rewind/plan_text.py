@@ -8,6 +8,7 @@ from savepoints.io import Location
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version, log, writable
 from savepoints.outputs.file_sink import file_sink
+from savepoints.outputs.rewind import altered
 from savepoints.outputs.rewind.planned_rewind import Rewind
 
 if TYPE_CHECKING:
@@ -151,9 +152,7 @@ def _schema(rewind: Rewind, table: DeltaTable) -> list[str]:
             f"{uri}: its columns revert to those of version {version}"
             + (f"; removed: {gone}" if gone else "")
         )
-    then, now = before.metadata().configuration, table.metadata().configuration
-    changed = sorted(key for key in {*then, *now} if then.get(key) != now.get(key))
-    if changed:
+    if changed := altered.properties(before, table):
         found.append(f"{uri}: table properties are also rewound: {', '.join(changed)}")
     if _protocol(before) != _protocol(table):
         found.append(

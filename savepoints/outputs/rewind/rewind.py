@@ -21,10 +21,11 @@ from savepoints.outputs.delta import batch_version, log, writable
 from savepoints.outputs.delta.missing_files import unreadable_files
 from savepoints.outputs.delta.writable import Engine
 from savepoints.outputs.file_sink import file_sink
-from savepoints.outputs.rewind import rewind_commit, shared_table, spark_commit
+from savepoints.outputs.rewind import altered, rewind_commit, shared_table, spark_commit
 from savepoints.outputs.rewind.planned_rewind import BEFORE_FIRST_BATCH, Rewind
 from savepoints.spark import delta_transaction
 from savepoints.texts import count_text
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -149,6 +150,17 @@ def refuse_changed(rewind: Rewind) -> None:
         raise file_sink.changed(Location.of(rewind.output.uri), rewind.newest)
 
 
+def refuse_stale(rewind: Rewind, verb: str) -> None:
+    """Refuse to begin when others wrote to an output since the plan, or altered it.
+
+    Args:
+        verb: Whose plan it is, for the hint.
+    """
+    refuse_changed(rewind)
+    if not rewind.empty:
+        altered.refuse(rewind, f"run savepoints {verb} again; its plan shows what goes back")
+
+
 def engine_for(
     table: DeltaTable,
     uri: str,
@@ -215,8 +227,9 @@ def execute(rewind: Rewind, operation_id: str, spark: SparkSession | None = None
     refuse_changed(rewind)
     transactions = {**rewind.transactions, operation_id: _OPERATION_VERSION}
     if not rewind.empty:
-        # VACUUM may have removed some since the plan.
         way_out = f"undo the operation (savepoints operations undo {operation_id}), then "
+        altered.refuse(rewind, way_out + "run the command again; its plan shows what goes back")
+        # VACUUM may have removed some since the plan.
         _refuse_unreadable(rewind.output, hint=way_out + LEAVE_OUTPUTS)
         return _take_back(rewind, table, rewind.output.version, transactions, spark)
     if rewind.engine == "spark":
@@ -279,15 +292,17 @@ def require_undoable(changed: Iterable[Rewind], operation_id: str) -> None:
         changed: The tables that the operation has changed.
 
     Raises:
-        NotAlignedError: If some files of the version before the operation are gone.
+        NotAlignedError: If some files of the version before the operation are gone, or somebody has
+            altered a table since.
     """
     for one in changed:
         if one.output.kind != "files":
+            finish = f"finish the operation: savepoints operations resume {operation_id}; or "
+            altered.refuse(one, finish + _without_changes(one.output.uri, operation_id))
             _refuse_unreadable(
                 replace(one.output, version=one.newest),
-                hint=f"finish the operation: savepoints operations resume {operation_id}; or put "
-                "the files back from a backup of the table, then undo it: savepoints operations "
-                f"undo {operation_id}",
+                hint=f"{finish}put the files back from a backup of the table, then undo it: "
+                f"savepoints operations undo {operation_id}",
             )
 
 
@@ -304,15 +319,24 @@ def put_back(
         The version that the commit made.
 
     Raises:
-        NotAlignedError: If some of their files are gone.
+        NotAlignedError: If some of their files are gone, or somebody has altered the table since.
     """
-    again = f"then undo the operation again: savepoints operations undo {operation_id}"
+    altered.refuse(rewind, _without_changes(rewind.output.uri, operation_id))
     _refuse_unreadable(
         replace(rewind.output, version=rewind.newest),
-        hint=f"put the files back from a backup of the table, {again}",
+        hint="put the files back from a backup of the table, then undo the operation again: "
+        f"savepoints operations undo {operation_id}",
     )
     ids = {**transactions, operation_id: _UNDONE}
     return _take_back(rewind, table, rewind.newest, ids, spark)
+
+
+def _without_changes(uri: str, operation_id: str) -> str:
+    return (
+        "note the changes and go back to the version before them, with Spark SQL: RESTORE TABLE "
+        f"delta.`{Uri.parse(uri).for_spark}` TO VERSION AS OF VERSION; then undo the operation: "
+        f"savepoints operations undo {operation_id}"
+    )
 
 
 def _refuse_others(rewind: Rewind, since: int) -> None:

@@ -59,6 +59,9 @@ def remove_all(
     from deltalake.exceptions import DeltaError
 
     since, properties = int(table.version()), _properties(transactions, None)
+    if predicate is None:
+        # Without one, deltalake sees no conflict with an OPTIMIZE, whose files would stay.
+        properties.max_commit_retries = 0
     try:
         table.delete(predicate, commit_properties=properties)
         return _with_ids(table, uri, since, transactions, properties)

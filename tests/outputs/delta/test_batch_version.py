@@ -102,6 +102,36 @@ def test_before_the_first_write_it_is_the_empty_table(output: Output) -> None:
     assert output.version_of(4) == (0, APP, None)
 
 
+def test_trap_a_table_that_is_altered_before_its_first_row_would_go_back_behind_that(
+    output: Output,
+) -> None:
+    """A first batch without rows for it had the version in which the table was made."""
+    output.table.alter.add_constraint({"counted": "n >= 0"})
+    before = output.version_of(3)
+    output.write(5)
+
+    assert before == output.version_of(4) == (1, APP, None)
+
+
+def test_trap_a_table_of_rejected_rows_that_never_had_any_has_lost_its_first_commits(
+    output: Output,
+) -> None:
+    """Jobs commit to it, so its log is cleaned up; it was taken for a table with others' rows."""
+    for hours in range(100, 104):
+        output.table.alter.set_table_properties(
+            {"delta.deletedFileRetentionDuration": f"interval {hours} hours"}
+        )
+    output.table.create_checkpoint()
+    tables.clean_up(output.uri, 3)
+
+    assert output.version_of(3) == (4, APP, None)
+    output.table.alter.set_table_properties(
+        {"delta.setTransactionRetentionDuration": "interval 9 days"}
+    )
+    with pytest.raises(NotAlignedError, match="it is unknown which batch they belong to"):
+        output.version_of(3)
+
+
 def test_optimize_between_batches_belongs_to_none(output: Output) -> None:
     for batch in (0, 1):
         output.write(batch)

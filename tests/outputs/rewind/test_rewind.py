@@ -11,11 +11,13 @@ import pytest
 from deltalake import (
     CommitProperties,
     DeltaTable,
+    Field,
     TableFeatures,
     Transaction,
     write_deltalake,
 )
 from deltalake.exceptions import DeltaError
+from deltalake.schema import PrimitiveType
 
 from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
@@ -554,6 +556,81 @@ def test_trap_another_writer_commits_while_nothing_is_removed(on_local: Location
     assert version == table(uri).version()
     assert table(uri).transaction_version(NEXT) == -1
     assert table(uri).transaction_version("op-1") == 1
+
+
+ALTERATIONS = {
+    "column note": lambda there: there.alter.add_columns([Field("note", PrimitiveType("string"))]),
+    "property delta.constraints.counted": lambda there: there.alter.add_constraint(
+        {"counted": "n >= 0"}
+    ),
+    "property delta.logRetentionDuration": lambda there: there.alter.set_table_properties(
+        {"delta.logRetentionDuration": "interval 90 days"}
+    ),
+    "comment": lambda there: there.alter.set_table_description("totals by day"),
+}
+
+
+@pytest.mark.parametrize("what", ALTERATIONS)
+def test_trap_a_table_that_is_altered_after_the_plan_would_lose_that_silently(
+    on_local: Location, what: str
+) -> None:
+    uri = written(on_local)
+    plan = planned(uri, 1)
+    ALTERATIONS[what](table(uri))
+
+    with pytest.raises(NotAlignedError, match="run savepoints rollback again"):
+        rewind.refuse_stale(plan, "rollback")
+    with pytest.raises(NotAlignedError, match="altered after version 3") as refused:
+        rewind.execute(plan, "op-1")
+
+    assert refused.value.details["altered"] == [what]
+    assert "savepoints operations undo op-1" in refused.value.hint
+    assert (table(uri).version(), rows(uri)) == (4, [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("what", ALTERATIONS)
+def test_trap_a_table_that_is_altered_after_a_rewind_would_lose_that_by_its_undo(
+    on_local: Location, what: str
+) -> None:
+    """Until the change is taken back; a maintenance job may come meanwhile."""
+    uri = written(on_local)
+    plan = planned(uri, 1)
+    rewind.execute(plan, "op-1")
+    table(uri).optimize.compact()
+    rewound = int(table(uri).version())
+    ALTERATIONS[what](table(uri))
+
+    with pytest.raises(NotAlignedError, match="altered after version 4") as refused:
+        rewind.require_undoable([plan], "op-1")
+    assert "savepoints operations resume op-1" in refused.value.hint
+    with pytest.raises(NotAlignedError, match="RESTORE TABLE") as refused:
+        rewind.undo(plan, "op-1")
+    assert refused.value.details["altered"] == [what]
+    assert (table(uri).version(), rows(uri)) == (rewound + 1, [0, 1])
+
+    description = {"metaData": snapshot.read(uri, rewound).metadata}
+    delta_log.log_of(uri).create(f"{rewound + 2:020}.json", json.dumps(description).encode())
+    rewind.require_undoable([plan], "op-1")
+    assert rewind.undo(plan, "op-1") == rewound + 3
+    assert rows(uri) == [0, 1, 2, 3]
+
+
+def test_trap_rows_that_maintenance_moves_while_all_are_removed_would_stay(
+    on_local: Location,
+) -> None:
+    """Their ids would be lowered all the same, and their batches written a second time."""
+    uri = written(on_local)
+    stale = table(uri)
+    table(uri).optimize.compact()
+    assert table(uri).version() == 4
+
+    with pytest.raises(NotAlignedError, match="was not changed") as refused:
+        rewind_commit.remove_all(stale, uri, {OWN: -1, NEXT: -1, "op-1": 1})
+
+    assert "run the command again" in refused.value.hint
+    assert (table(uri).version(), table(uri).transaction_version(OWN)) == (4, 3)
+    rewind_commit.remove_all(table(uri), uri, {OWN: -1, NEXT: -1, "op-1": 1})
+    assert (rows(uri), table(uri).transaction_version(OWN)) == ([], -1)
 
 
 def test_trap_a_table_that_forgets_transaction_ids_still_knows_its_rewind(
