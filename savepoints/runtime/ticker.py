@@ -59,16 +59,19 @@ class Ticker:
         call: Callable[[], object],
         name: str,
         clock: Clock | None = None,
+        since: datetime | None = None,
     ) -> None:
         """Keep what to do.
 
         Args:
             name: The thread's.
             clock: By default that of `clock_of`.
+            since: When it was last done, from which an interval counts; by default from the start.
         """
         self._schedule = schedule
         self._call = call
         self._clock = clock or clock_of(schedule)
+        self._since = since
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -99,7 +102,7 @@ class Ticker:
 
     def _run(self) -> None:
         clock = self._clock
-        due = self._schedule.next_after(clock.now())
+        due = self._first_due(clock.now())
         while not clock.wait(self._ended, max(0.0, (due - clock.now()).total_seconds())):
             try:
                 self._call()
@@ -116,3 +119,10 @@ class Ticker:
                     self._thread.name,
                     missed,
                 )
+
+    def _first_due(self, now: datetime) -> datetime:
+        due = self._schedule.next_after(now)
+        if self._since is None or self._schedule.interval is None:
+            return due
+        # No later than without it: the clock of who did it last may be ahead.
+        return max(now, min(due, self._schedule.next_after(self._since)))

@@ -149,3 +149,30 @@ def test_by_a_clock_of_its_own_it_is_called_at_midnight_of_each_day() -> None:
     assert [one.isoformat() for one in called] == [
         f"2026-11-{day}T00:00:00+00:00" for day in (21, 22, 24, 25)
     ]
+
+
+@pytest.mark.parametrize(
+    ("minutes_ago", "due_in"),
+    [(None, 60), (50, 10), (60, 0), (60 * 24 * 30, 0), (-90, 60)],
+    ids=["never", "a while ago", "just due", "a month ago", "by a clock that is ahead"],
+)
+def test_trap_a_driver_that_never_lives_for_an_interval_would_save_nothing(
+    minutes_ago: int | None, due_in: int
+) -> None:
+    """An interval counts from when it was last done; from then on it is one after another."""
+    begin = datetime(2026, 11, 20, 23, 30, tzinfo=timezone.utc)
+    since = None if minutes_ago is None else begin - timedelta(minutes=minutes_ago)
+    called: list[timedelta] = []
+    tickers: list[Ticker] = []
+    clock = Leaping(begin)
+
+    def call() -> None:
+        called.append(clock.time - begin)
+        if len(called) == 2:
+            tickers[0].end()
+
+    tickers.append(Ticker(parse_schedule("1h"), call, "restarted", clock, since))
+    tickers[0].start()
+    tickers[0]._thread.join(PATIENCE)
+
+    assert called == [timedelta(minutes=due_in), timedelta(minutes=due_in + 60)]

@@ -59,6 +59,7 @@ def of_reset(
         return emptied
     if wanted == "rewind":
         saved = _saved_at(context, begin_at)
+        _refuse_other_tables(context, saved.id, saved.outputs, bound)
         taken_back = _taken_back(context, saved.outputs, saved.generation, bound)
         if goes_on_after is not None:
             return taken_back
@@ -77,7 +78,7 @@ def rewound(
 ) -> tuple[tuple[Rewind, ...], list[str]]:
     """Return what takes the outputs back, and what a person should know about that."""
     _refuse_unknown_outputs(found, context.output_uris)
-    _refuse_other_tables(found, bound)
+    _refuse_other_tables(context, found.savepoint_id, found.outputs, bound)
     if not (found.outputs or context.output_uris or context.output_topics):
         raise NotAlignedError(
             f"the output tables of {found.query} are unknown, so rows written after batch "
@@ -133,16 +134,24 @@ def _refuse_unknown_outputs(found: ResolvedTarget, uris: Mapping[str, str]) -> N
         )
 
 
-def _refuse_other_tables(found: ResolvedTarget, bound: QuerySettings | None) -> None:
+def _refuse_other_tables(
+    context: QueryContext,
+    savepoint_id: str,
+    outputs: Sequence[OutputVersion],
+    bound: QuerySettings | None,
+) -> None:
     """Refuse to take one table back while the query writes another."""
-    for output in found.outputs:
-        goes_on_in = bound.outputs.get(output.name) if bound else None
+    uris = {**context.output_uris, **(bound.outputs if bound else {})}
+    for output in outputs:
+        goes_on_in = uris.get(output.name)
         if goes_on_in is not None and str(Location.of(goes_on_in)) != output.uri:
             raise NotAlignedError(
-                f"the savepoint {found.savepoint_id} has the output {output.name} at "
-                f"{output.uri}, but the settings name {goes_on_in}, which would not be rewound",
-                hint="name the savepoint's table in the settings, or leave the outputs as "
-                "they are: --outputs none",
+                f"the savepoint {savepoint_id} has the output {output.name} at {output.uri}, but "
+                f"by the settings or the newest savepoint, {context.query} now writes "
+                f"{goes_on_in}, which would not be rewound",
+                hint="to go on in the savepoint's table, name it in "
+                f"[queries.{context.query}.outputs] in the settings; or leave the outputs as they "
+                "are: --outputs none",
                 output=output.name,
             )
 

@@ -144,7 +144,10 @@ class Attached:
         self._ending = threading.Lock()
         self._stopping = False
         self._stop_listening: Callable[[], None] = lambda: None
-        self._ticker = Ticker(parse_schedule(every), self._tick, f"savepoints of {subject.name}")
+        last = periodic.last_taken(subject.store, subject.name)
+        self._ticker = Ticker(
+            parse_schedule(every), self._tick, f"savepoints of {subject.name}", since=last
+        )
         self._exports = BackgroundExport(subject.store, subject.store.settings.periodic.export)
         self._exports.start()
         self._ticker.start()
@@ -381,7 +384,8 @@ def attach(
     Args:
         spark: The session in which the query runs.
         query: What `start()` returned.
-        every: An interval (`90s`, `10m`) or a cron expression in UTC (`*/10 * * * *`).
+        every: An interval (`90s`, `10m`), which counts from the query's newest savepoint, or a cron
+            expression in UTC (`*/10 * * * *`).
         store: The store or its URI; the one in the settings by default.
         name: Name of the query in the store; by default the name of its checkpoint there, its
             `queryName`, or else Spark's id.

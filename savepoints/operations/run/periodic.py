@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from savepoints.errors import (
@@ -31,6 +32,7 @@ from savepoints.plan import Progress, silent
 from savepoints.result import Result
 from savepoints.spark import causes
 from savepoints.store.root import Store
+from savepoints.store.tables import catalog
 from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
@@ -104,6 +106,14 @@ def take(
         _expire(store, attempt.savepoint.query, progress)
     _write_metrics(store)
     return attempt
+
+
+def last_taken(store: Store, query: str) -> datetime | None:
+    """Return when the newest savepoint of a query was taken, None without one.
+
+    From then an interval counts: a driver that never lives as long would take none.
+    """
+    return next((one.created_at for one in catalog.select(store.catalog.all(), query=query)), None)
 
 
 def _take(

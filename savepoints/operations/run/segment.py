@@ -228,7 +228,8 @@ def _periodically(program: Program, schedule: Schedule) -> Iterator[None]:
             exports=exports,
             progress=order.progress,
         )
-        with Ticker(schedule, take, f"savepoints of {order.query}"):
+        last = periodic.last_taken(order.store, order.query)
+        with Ticker(schedule, take, f"savepoints of {order.query}", since=last):
             yield
 
 

@@ -98,6 +98,29 @@ def test_state_and_output_go_back_together(query: Query) -> None:
     assert safety.outputs[0].version == 3
 
 
+def test_trap_a_driver_has_another_table_of_the_same_name_since_the_savepoint(
+    query: Query,
+) -> None:
+    """The old one would be taken back, and the rows in the one that it writes now would stay."""
+    other = dataclasses.replace(query, output=str(query.place / "v2" / "output"))
+    for batch in range(2, 4):
+        other.write(batch)
+    newest = take(query.store, query.checkpoint, outputs={"totals": other.output})
+
+    with pytest.raises(NotAlignedError, match=r"now writes .*v2/output, which would not be") as no:
+        query.plan()
+
+    assert "[queries.totals.outputs]" in no.value.hint
+    assert (query.rows, other.rows) == ([0, 1, 2, 3], [2, 3])
+    there = {"totals": QuerySettings(app="", checkpoints="", outputs={"totals": query.output})}
+    named = Store.at(str(query.store.root), settings=Settings(queries=there))
+    target = str(query.place / "next")
+    assert [one.output.uri for one in rollback.plan(named, query.saved.id, to=target).outputs] == [
+        query.output
+    ]
+    assert rollback.plan(query.store, newest.id, to=target).outputs[0].output.uri == other.output
+
+
 def test_a_rollback_can_be_undone_by_its_safety_savepoint(query: Query) -> None:
     done = rollback.execute(query.plan(), query.store)
     assert done.safety_id

@@ -44,6 +44,18 @@ def test_a_savepoint_is_taken_and_told_in_the_events(store: Store, live: Locatio
     assert event.parameters["checkpoint"] == str(live)
 
 
+def test_an_interval_counts_from_the_newest_savepoint_of_the_query(
+    store: Store, live: Location
+) -> None:
+    assert periodic.last_taken(store, "clicks") is None
+
+    taken = take(store, live).savepoint
+
+    assert taken is not None
+    assert periodic.last_taken(store, "clicks") == taken.created_at
+    assert periodic.last_taken(store, "orders") is None
+
+
 def test_while_another_takes_one_it_is_skipped_and_says_so(store: Store, live: Location) -> None:
     told: list[str] = []
     with lease.hold_files(store.root, query_id("rocksdb"), "clicks", "create"):
