@@ -15,6 +15,7 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_position
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
+    LEAVE_OUTPUTS,
     FileSinkError,
     IncompatibleError,
     NotAlignedError,
@@ -150,8 +151,7 @@ def _refuse_other_tables(
                 f"by the settings or the newest savepoint, {context.query} now writes "
                 f"{goes_on_in}, which would not be rewound",
                 hint="to go on in the savepoint's table, name it in "
-                f"[queries.{context.query}.outputs] in the settings; or leave the outputs as they "
-                "are: --outputs none",
+                f"[queries.{context.query}.outputs] in the settings; or {LEAVE_OUTPUTS}",
                 output=output.name,
             )
 
