@@ -45,6 +45,21 @@ def lowest_offsets(positions: Iterable[str | None]) -> KafkaOffsets:
     return found
 
 
+def apart(positions: Iterable[KafkaOffsets]) -> tuple[str, int, int, int] | None:
+    """Return a partition that two sources have read up to different offsets, None without any.
+
+    Returns:
+        Topic, partition, and the two offsets in the order of the sources.
+    """
+    found: dict[tuple[str, int], int] = {}
+    for position in positions:
+        for topic, part, offset in by_partition(position):
+            known = found.setdefault((topic, part), offset)
+            if known != offset:
+                return topic, part, known, offset
+    return None
+
+
 def by_partition(found: Mapping[str, Mapping[int, _T]]) -> Iterator[tuple[str, int, _T]]:
     """Yield topic, partition and what there is of it, such as an offset, in their order."""
     for topic, parts in sorted(found.items()):

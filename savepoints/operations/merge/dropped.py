@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import apart, kafka_offsets, lowest_offsets
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.moments import moment_of, rfc3339
@@ -172,9 +172,10 @@ def require_one_end(query: str, known: Mapping[int, Batch], first: int) -> None:
     for number in sorted(one for one in known if one >= first - 1):
         one, before = known[number], known.get(number - 1)
         judged_by = 0 if number == 0 else before and before.watermark_ms
-        apart = _apart(one.offsets)
-        if apart is not None and one.watermark_ms != judged_by:
-            topic, part, low, high = apart
+        found = apart(kafka_offsets(position) or {} for position in one.offsets)
+        if found is not None and one.watermark_ms != judged_by:
+            topic, part, *ends = found
+            low, high = sorted(ends)
             later = known.get(number + 2)
             raise IncompatibleError(
                 f"cannot tell which events {query} dropped: in batch {number} two of its "
@@ -188,17 +189,6 @@ def require_one_end(query: str, known: Mapping[int, Batch], first: int) -> None:
                 query=query,
                 batches=[number],
             )
-
-
-def _apart(positions: Sequence[str | None]) -> tuple[str, int, int, int] | None:
-    """Return a partition that two sources stand apart in, with the lower and the higher offset."""
-    found: dict[tuple[str, int], int] = {}
-    for position in positions:
-        for topic, part, offset in by_partition(kafka_offsets(position) or {}):
-            known = found.setdefault((topic, part), offset)
-            if known != offset:
-                return topic, part, min(known, offset), max(known, offset)
-    return None
 
 
 def _behind(spark: SparkSession, live: LiveQuery, name: str, reads: Sequence[Read]) -> DataFrame:

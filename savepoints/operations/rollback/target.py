@@ -17,6 +17,7 @@ from savepoints.checkpoint.cut import committed_batches, read_cut
 from savepoints.checkpoint.logs import source_kind, table_position
 from savepoints.checkpoint.logs.kafka_position import (
     KafkaOffsets,
+    apart,
     by_partition,
     kafka_offsets,
     kafka_position,
@@ -278,11 +279,11 @@ def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) 
     if (found := newest_before(context.history, there)) is not None:
         is_there = _read_by(found) == there
         return _of_savepoint(found, said, None if is_there else kafka_position(there))
-    apart = sum(_read_by(one) is None for one in context.history)
+    divided = sum(_read_by(one) is None for one in context.history)
     left_out = (
-        f"; {count_text(apart, 'savepoint')} in which two sources read the same topic up to "
+        f"; {count_text(divided, 'savepoint')} in which two sources read the same topic up to "
         "different offsets cannot lead to one time"
-        if apart
+        if divided
         else ""
     )
     raise SavepointNotFoundError(
@@ -308,14 +309,8 @@ def newest_before(savepoints: Iterable[Savepoint], there: KafkaOffsets) -> Savep
 
 def _read_by(savepoint: Savepoint) -> KafkaOffsets | None:
     """Return up to where a savepoint has read; None if two sources of it differ in a topic."""
-    sources = [kafka_offsets(one) or {} for one in savepoint.cut.offsets]
-    lowest = lowest_offsets(savepoint.cut.offsets)
-    is_one = all(
-        lowest[topic][part] == offset
-        for one in sources
-        for topic, part, offset in by_partition(one)
-    )
-    return lowest if is_one else None
+    is_apart = apart(kafka_offsets(one) or {} for one in savepoint.cut.offsets)
+    return None if is_apart else lowest_offsets(savepoint.cut.offsets)
 
 
 def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, apart, by_partition
 from savepoints.errors import SourceDataGoneError, UsageError
 from savepoints.texts import count_text
 
@@ -131,18 +131,21 @@ def count(begin: KafkaOffsets, end: KafkaOffsets) -> int:
 
 def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
     """Return the positions of several sources as one."""
-    found: KafkaOffsets = {}
-    for position in positions:
-        for topic, part, offset in by_partition(position):
-            if found.setdefault(topic, {}).setdefault(part, offset) != offset:
-                raise UsageError(
-                    f"two sources read topic {topic} partition {part} but are at different "
-                    f"offsets, {found[topic][part]} and {offset}",
-                    hint="choose a savepoint instead of offsets or a time: savepoints list",
-                    topic=topic,
-                    partition=part,
-                )
-    return found
+    several = list(positions)
+    if (found := apart(several)) is not None:
+        topic, part, one, other = found
+        raise UsageError(
+            f"two sources read topic {topic} partition {part} but are at different "
+            f"offsets, {one} and {other}",
+            hint="choose a savepoint instead of offsets or a time: savepoints list",
+            topic=topic,
+            partition=part,
+        )
+    merged: KafkaOffsets = {}
+    for position in several:
+        for topic, parts in position.items():
+            merged.setdefault(topic, {}).update(parts)
+    return merged
 
 
 def with_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> KafkaOffsets:
