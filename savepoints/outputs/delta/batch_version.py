@@ -65,16 +65,13 @@ def was_written(uri: str, app: str, batch_id: int, begun_ms: int) -> bool:
     Raises:
         NotAlignedError: If the table has forgotten the id and its log does not go back so far.
     """
-    if has_batch(uri, app, batch_id):
-        return True
     try:
         table = open_table(uri)
     except NotFoundError:
         return False
-    is_known = table.transaction_version(app) is not None
-    if is_known or RETENTION_OF_IDS not in table.metadata().configuration:
-        return False
-    newest = _logged(uri, app, int(table.version()), begun_ms - _CLOCKS_APART_MS)
+    newest = table.transaction_version(app)
+    if newest is None and RETENTION_OF_IDS in table.metadata().configuration:
+        newest = _logged(uri, app, int(table.version()), begun_ms - _CLOCKS_APART_MS)
     return newest is not None and newest >= batch_id
 
 
