@@ -93,8 +93,7 @@ def plan(
             uri=uri,
         )
     if mine != theirs:
-        _refuse_generated(uri, source)
-        _refuse_required(uri, source)
+        _refuse_lost(uri, source)
     before, after = dict(mine), dict(theirs)
     return Takeover(
         live, source, app_id, batch_id,
@@ -104,55 +103,34 @@ def plan(
     )  # fmt: skip
 
 
-def _refuse_generated(uri: str, source: OutputVersion) -> None:
-    """Refuse to exchange the columns of a table of which some are generated.
+def _refuse_lost(uri: str, source: OutputVersion) -> None:
+    """Refuse to exchange the columns of a table if some are more than their rows.
 
-    Delta takes them from the rows (`overwriteSchema`), as plain columns: the batches that follow do
-    not write them, and they would be null.
+    Delta takes them from the rows (`overwriteSchema`): generated ones become plain columns, which
+    the batches that follow do not write, so that they would be null; and all become nullable
+    (`ImplicitMetadataOperation`, `asNullable`), those within structs too.
     """
     tables = (batch_version.open_table(uri), batch_version.open_table(source.uri, source.version))
-    generated = {
-        field.name
-        for table in tables
-        for field in table.schema().fields
-        if "delta.generationExpression" in field.metadata
-    }
-    if generated:
-        names = ", ".join(sorted(generated))
-        raise IncompatibleError(
-            f"the rows of {source.uri} cannot replace those of {uri}, because their columns differ "
-            f"and Delta would make plain columns of the generated ones: {names}",
-            hint="change the columns of the live table first, with Spark SQL: ALTER TABLE delta.`"
-            f"{Uri.parse(uri).for_spark}` ADD COLUMNS (…), or promote with --outputs point",
-            uri=uri,
-            columns=sorted(generated),
-        )
-
-
-def _refuse_required(uri: str, source: OutputVersion) -> None:
-    """Refuse to exchange the columns of a table of which some are NOT NULL.
-
-    Delta makes all columns nullable then (`ImplicitMetadataOperation`, `asNullable`), those within
-    structs too.
-    """
-    tables = (batch_version.open_table(uri), batch_version.open_table(source.uri, source.version))
+    fields = [field for table in tables for field in table.schema().fields]
     there = dict(_columns(source.uri, source.version))
-    required = {
-        name
-        for table in tables
-        for name in _required(table.schema().fields)
-        if name.partition(".")[0] in there
-    }
-    if required:
-        names = ", ".join(sorted(required))
+    generated = {one.name for one in fields if "delta.generationExpression" in one.metadata}
+    required = {name for name in _required(fields) if name.partition(".")[0] in there}
+    if generated or required:
+        lost = sorted(generated or required)
+        names = ", ".join(lost)
+        what = (
+            f"make plain columns of the generated ones: {names}"
+            if generated
+            else f"drop NOT NULL from: {names}"
+        )
+        nullable = "" if generated else " or … ALTER COLUMN … DROP NOT NULL;"
         raise IncompatibleError(
             f"the rows of {source.uri} cannot replace those of {uri}, because their columns differ "
-            f"and Delta would drop NOT NULL from: {names}",
+            f"and Delta would {what}",
             hint="change the columns of the live table first, with Spark SQL: ALTER TABLE delta.`"
-            f"{Uri.parse(uri).for_spark}` ADD COLUMNS (…), or … ALTER COLUMN … DROP NOT NULL; or "
-            "promote with --outputs point",
+            f"{Uri.parse(uri).for_spark}` ADD COLUMNS (…),{nullable} or {_POINT}",
             uri=uri,
-            columns=sorted(required),
+            columns=lost,
         )
 
 
