@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import StalePlanError, UsageError
 from savepoints.io import Location
 from savepoints.outputs.delta import batch_version
-from savepoints.sources.late.files import stored_as
+from savepoints.sources.late import stored_files
 from savepoints.state.seed.visible import Visible
 from savepoints.uri import Uri
 
@@ -62,10 +62,11 @@ class GivenTable:
                 f"the files of {self.place} have changed since the plan was made",
                 hint="run savepoints seed again to make a new plan",
             )
-        reader = spark.read.format(self.kind)
+        stored = stored_files.find(self.place)
+        reader = stored.reader(spark)
         if self.version is not None:
             reader = reader.option("versionAsOf", self.version)
-        return reader.load(stored_as(self.place)[1])
+        return reader.load(stored.path)
 
 
 def assigned(given: Iterable[tuple[str, str]], known: Sequence[Visible]) -> list[GivenTable]:
@@ -151,7 +152,7 @@ def _name(one: Visible, known: Sequence[Visible]) -> str:
 def _table(operator_id: int, variable: str | None, place: str) -> GivenTable:
     if place == NOTHING:
         return GivenTable(operator_id, variable, None)
-    kind, _ = stored_as(place)
+    kind = stored_files.find(place).kind
     where = str(Uri.parse(place)) if "://" in place else str(Location.of(place))
     if kind not in _FORMATS:
         raise UsageError(

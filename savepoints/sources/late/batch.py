@@ -123,7 +123,8 @@ def read(
     marked = validate.marked(stored, source.decoding)
     # Null for rows that cannot be decoded.
     op = F.when(F.col(REASON).isNull(), F.col(OP))
-    ops = {row[0] for row in marked.select(op).distinct().collect()}
+    with files.failures(batch, stored.kind):
+        ops = {row[0] for row in marked.select(op).distinct().collect()}
     good = marked.where(f"{REASON} IS NULL").drop(REASON, UNREADABLE)
     made = late_records.store(
         spark, good, sorted(ops - {None}), source, place, at=at, encoded=stored.is_records

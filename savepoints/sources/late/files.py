@@ -1,35 +1,54 @@
 """Read a late batch's rows from Parquet, JSON or CSV files, or from a Delta table.
 
 Files without a schema of their own are read with the columns of the application's events; an
-unreadable line is kept as text, so that it can be counted, shown and set aside.
+unreadable line is kept as text, so that it can be counted, shown and set aside. They are UTF-8,
+which Spark does not check. CSV is that of RFC 4180: quotes within quotes are doubled, lines may
+break within them, and a value that is empty in quotes is no null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError, NotFoundError, UsageError
-from savepoints.io import Location
-from savepoints.uri import Uri
+from savepoints.errors import IncompatibleError
+from savepoints.sources.late import stored_files
+from savepoints.sources.late.stored_files import StoredFiles
+from savepoints.spark.private_api import root_cause
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 # Why a line could not be read, in the reader's own words.
 UNREADABLE = "__unreadable"
 OP = "op"
-_FORMATS = {
-    "parquet": "parquet",
-    "json": "json",
-    "jsonl": "json",
-    "ndjson": "json",
-    "csv": "csv",
+_TEXT = {
+    "json": {"mode": "PERMISSIVE"},
+    "csv": {
+        "mode": "PERMISSIVE",
+        "header": "true",
+        "enforceSchema": "false",
+        # Spark's own defaults take a backslash for what RFC 4180 writes as two quotes, and guess
+        # at quotes that do not fit.
+        "escape": '"',
+        "unescapedQuoteHandling": "RAISE_ERROR",
+        "multiLine": "true",
+        # By default both are null.
+        "nullValue": "\x00",
+        "emptyValue": "",
+    },
 }
-_COMPRESSED = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
-_GLOB = frozenset("*?[{")
+_HINTS = {
+    "csv": "write UTF-8 with the same header in each file, and double the quotes within quoted "
+    "values (RFC 4180); Parquet and Delta need none of this",
+    "json": "write UTF-8 with one object per line and each key once; Parquet and Delta need none "
+    "of this",
+    "parquet": "write files whose columns have the same types in each, with times in microseconds",
+    "delta": "correct the table, depending on the message",
+}
 # Types that hold all values of a narrower one.
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint"),
@@ -46,12 +65,15 @@ class Stored:
 
     Attributes:
         rows: Columns of records (`value` and maybe `key`, `headers`, `timestamp`) or of events, and
-            `op` string and `UNREADABLE` string, both null where there is nothing to report.
+            `op` string and `UNREADABLE` string, both null where there is nothing to report. What is
+            wrong with the files may be found only when they are used, see `failures`.
+        kind: Spark's name of the format.
     """
 
     rows: DataFrame
     is_records: bool
     ignored: tuple[str, ...]
+    kind: str
 
 
 def read(spark: SparkSession, batch: str, *, records: StructType, events: StructType) -> Stored:
@@ -62,13 +84,17 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
             Delta table.
         records: Columns that a record may have.
         events: Columns that a decoded event has.
+
+    Raises:
+        IncompatibleError: If the files cannot be read, or have other columns.
     """
-    kind, path = stored_as(batch)
-    reader = spark.read
-    if kind in {"parquet", "delta"}:
-        rows = reader.format(kind).load(path)
-    else:
-        rows = _text(reader, kind, path, records, events)
+    found = stored_files.find(batch)
+    with failures(batch, found.kind):
+        if found.kind in _TEXT:
+            _require_text(spark, found, batch)
+            rows = _text(spark, found, records, events)
+        else:
+            rows = found.load(spark)
     names = {name.casefold() for name in rows.columns}
     lacking = [one.name for one in events if one.name.casefold() not in names]
     is_records = bool(lacking) and "value" in names
@@ -82,19 +108,56 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
             batch=batch,
             columns=lacking,
         )
-    return _typed(rows, wanted, is_records, batch)
+    typed, ignored = _typed(rows, wanted, batch)
+    return Stored(typed, is_records, ignored, found.kind)
+
+
+@contextmanager
+def failures(batch: str, kind: str) -> Iterator[None]:
+    """Turn Spark's errors into ours, which say how files of a kind are written."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        reason = root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
+        raise IncompatibleError(
+            f"{batch} cannot be read: {reason[:500]}", hint=_HINTS[kind], batch=batch
+        ) from error
+
+
+def _require_text(spark: SparkSession, found: StoredFiles, batch: str) -> None:
+    """Refuse files that are not UTF-8, and CSV of which a quoted value does not end."""
+    from pyspark.sql import functions as F
+
+    line = F.col("value")
+    quotes = F.length(line) - F.length(F.replace(line, F.lit('"')))
+    read_again = F.encode(F.decode(line.cast("binary"), "UTF-8"), "UTF-8")
+    text = StoredFiles("text", found.path, found.options, found.is_pattern).load(spark)
+    checked = text.groupBy(F.col("_metadata.file_path").alias("file")).agg(
+        (F.sum(quotes) % 2).alias("odd"),
+        F.count_if(read_again != line.cast("binary")).alias("other"),
+    )
+    bad = checked.where("other > 0" if found.kind == "json" else "other > 0 OR odd > 0").first()
+    if bad is not None:
+        what = "is not UTF-8" if bad["other"] else "has a quoted value that does not end"
+        raise IncompatibleError(
+            f"{batch} cannot be read: {bad['file']} {what}", hint=_HINTS[found.kind], batch=batch
+        )
 
 
 def _text(
-    reader: DataFrameReader, kind: str, path: str, records: StructType, events: StructType
+    spark: SparkSession, found: StoredFiles, records: StructType, events: StructType
 ) -> DataFrame:
     """Read JSON or CSV with the columns of its rows."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-    reader = reader.option("header", "true").option("mode", "PERMISSIVE")
+    options = _TEXT[found.kind]
     # Only names: types would be guessed.
-    names = reader.option("primitivesAsString", "true").format(kind).load(path).columns
+    named = found.reader(spark).options(**options).option("primitivesAsString", "true")
+    names = named.load(found.path).columns
     there = {name.casefold() for name in names}
     decoded = all(one.name.casefold() in there for one in events)
     text = StringType()
@@ -107,21 +170,19 @@ def _text(
     others = [StructField(name, text) for name in names if name.casefold() not in known]
     corrupt = "_corrupt_record"
     ordered = [*fields, *(one for one in others if one.name != corrupt)]
-    if kind == "csv":
+    if found.kind == "csv":
         by_name = {one.name.casefold(): one for one in ordered}
         ordered = [by_name[name.casefold()] for name in names]
     schema = StructType([*ordered, StructField(corrupt, text)])
-    rows = (
-        reader.option("columnNameOfCorruptRecord", corrupt)
-        .option("enforceSchema", "false")
-        .schema(schema)
-        .format(kind)
-        .load(path)
-    )
+    reader = found.reader(spark).options(**options)
+    rows = reader.option("columnNameOfCorruptRecord", corrupt).schema(schema).load(found.path)
     binary = {one.name.casefold() for one in records if isinstance(one.dataType, BinaryType)}
+    last = F.col(f"`{ordered[-1].name}`").cast("string") if ordered else F.lit(None)
+    # The first line end is taken for that of all lines, so that others end up in values.
+    is_cut = F.lit(found.kind == "csv") & last.endswith("\r")
     return rows.withColumns(
         {
-            UNREADABLE: F.col(corrupt),
+            UNREADABLE: F.coalesce(corrupt, F.when(is_cut, last)),
             **{
                 one.name: F.encode(one.name, "UTF-8")
                 for one in ordered
@@ -131,7 +192,8 @@ def _text(
     ).drop(corrupt)
 
 
-def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) -> Stored:
+def _typed(rows: DataFrame, wanted: StructType, batch: str) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return the wanted columns as they have to be, and the names of all others."""
     from pyspark.sql import functions as F
 
     there = {name.casefold(): name for name in rows.columns}
@@ -159,53 +221,4 @@ def _typed(rows: DataFrame, wanted: StructType, is_records: bool, batch: str) ->
         )
     used = {one.name.casefold() for one in wanted} | {OP, UNREADABLE}
     ignored = tuple(name for key, name in there.items() if key not in used)
-    return Stored(rows.select(*columns), is_records, ignored)
-
-
-def stored_as(batch: str) -> tuple[str, str]:
-    """Detect how a batch is stored.
-
-    Returns:
-        Spark's name of the format, and the location for Spark.
-    """
-    name = batch.rstrip("/").rpartition("/")[2]
-    if _GLOB & set(name):
-        parent = batch.rstrip("/").removesuffix(name).rstrip("/") or "."
-        return _by_name([name], batch), f"{Uri.parse(parent).hadoop}/{name}"
-    uri = Uri.parse(batch)
-    if Location(Uri(uri.scheme, uri.bucket, uri.path.rpartition("/")[0])).exists(name):
-        return _by_name([name], batch), uri.hadoop
-    there = [one.path for one in Location(uri).list()]
-    if any(path.startswith("_delta_log/") for path in there):
-        return "delta", uri.hadoop
-    inside = [path for path in there if not _is_hidden(path)]
-    if not inside:
-        raise NotFoundError(
-            f"there are no files at {batch}",
-            hint="pass a file, a directory, a quoted pattern, or a Delta table",
-            batch=batch,
-        )
-    return _by_name(inside, batch), uri.hadoop
-
-
-def _by_name(names: Sequence[str], batch: str) -> str:
-    found = set()
-    for name in names:
-        parts = name.rpartition("/")[2].casefold().split(".")
-        if parts[-1] in _COMPRESSED:
-            parts.pop()
-        found.add(_FORMATS.get(parts[-1]))
-    kinds = sorted(str(one) for one in found)
-    if len(found) != 1 or None in found:
-        raise UsageError(
-            f"cannot tell the format of {batch} from its name"
-            if None in found
-            else f"{batch} has files of different formats: {', '.join(kinds)}",
-            hint="use file names that end in .parquet, .json or .csv, or pass a Delta table",
-            batch=batch,
-        )
-    return kinds[0]
-
-
-def _is_hidden(path: str) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.split("/"))
+    return rows.select(*columns), ignored

@@ -13,12 +13,11 @@ import pytest
 from deltalake import write_deltalake
 from pyarrow import parquet
 
-from savepoints.errors import IncompatibleError, LateBatchError, NotFoundError, UsageError
+from savepoints.errors import IncompatibleError, LateBatchError, UsageError
 from savepoints.io import Location
 from savepoints.sources.events.events import Decoding
 from savepoints.sources.events.events import events as events_of
 from savepoints.sources.late import batch as late_batch
-from savepoints.sources.late import files
 from savepoints.sources.late.batch import KnownOtherwise, LateBatch, LateInput
 from tests.e2e.pages import blocks
 
@@ -107,42 +106,6 @@ def orders_of(batch: LateBatch) -> list[tuple[Any, ...]]:
 
 def expected(orders: Sequence[Mapping[str, Any]], op: str = "insert") -> list[tuple[Any, ...]]:
     return sorted((op, one["order_id"], one["client"], one["at"]) for one in orders)
-
-
-@pytest.mark.parametrize(
-    ("names", "kind"),
-    [
-        (["a.parquet", "b.parquet"], "parquet"),
-        (["a.json.gz", "b.jsonl"], "json"),
-        (["A.CSV"], "csv"),
-        (["_SUCCESS", ".x.crc", "part-0.parquet"], "parquet"),
-    ],
-)
-def test_the_format_is_known_from_names(tmp_path: Path, names: list[str], kind: str) -> None:
-    for name in names:
-        (tmp_path / name).write_text("x")
-
-    assert files.stored_as(str(tmp_path))[0] == kind
-    assert files.stored_as(f"{tmp_path}/*.{kind}")[0] == kind
-    assert files.stored_as(str(tmp_path / names[-1]))[0] == kind
-
-
-def test_a_delta_table_is_known_from_its_log(tmp_path: Path) -> None:
-    write_deltalake(tmp_path / "late", table([order(1)]))
-
-    assert files.stored_as(f"{tmp_path}/late/")[0] == "delta"
-
-
-def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_text("x")
-    (tmp_path / "b.json").write_text("x")
-
-    with pytest.raises(UsageError, match="different formats: json, parquet"):
-        files.stored_as(str(tmp_path))
-    with pytest.raises(UsageError, match="cannot tell the format"):
-        files.stored_as(f"{tmp_path}/*.txt")
-    with pytest.raises(NotFoundError, match="there are no files"):
-        files.stored_as(str(tmp_path / "c.json"))
 
 
 @pytest.mark.spark

@@ -1,0 +1,185 @@
+"""Find how given rows are stored, and read all files that are at a place, or none.
+
+Spark reads what it takes for the data of a directory: not what lies deeper, not what lies beside
+partitions, and of Parquet only the columns that one of the files has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from savepoints.errors import NotFoundError, UsageError
+from savepoints.io import Location
+from savepoints.uri import Uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+_FORMATS = {
+    "parquet": "parquet",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "csv": "csv",
+}
+_COMPRESSED = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
+_GLOB = frozenset("*?[{")
+# Where a table or a streaming sink keeps which of its files count.
+_LOGS = frozenset({"_delta_log", "_spark_metadata", ".hoodie"})
+_DEEP = {"recursiveFileLookup": "true"}
+
+
+@dataclass(frozen=True)
+class StoredFiles:
+    """How rows are stored.
+
+    Attributes:
+        kind: Spark's name of the format.
+        path: The place for Spark: a file, a directory, a pattern or a Delta table.
+        options: What Spark's reader has to be told to read all of it.
+        is_pattern: Whether the path stands for several.
+    """
+
+    kind: str
+    path: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    is_pattern: bool = False
+
+    def reader(self, spark: SparkSession) -> DataFrameReader:
+        """Return a reader of the format with the options.
+
+        Raises:
+            UsageError: If a pattern matches directories with further directories.
+        """
+        if self.is_pattern:
+            self._require_flat(spark)
+        return spark.read.format(self.kind).options(**self.options)
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """Return the rows of a format that has a schema of its own; see `reader`."""
+        return self.reader(spark).load(self.path)
+
+    def _require_flat(self, spark: SparkSession) -> None:
+        """Refuse a pattern of which Spark would pass over some files."""
+        listed = spark.read.format("binaryFile").options(**_DEEP).load(self.path).inputFiles()
+        parent = self.path.rpartition("/")[0]
+        for one in listed:
+            if _depth(one) > _depth(parent) + 2:
+                raise UsageError(
+                    f"{self.path} matches directories that contain other directories: {one}",
+                    hint="pass one directory, or a pattern that matches files",
+                )
+
+
+def find(batch: str) -> StoredFiles:
+    """Detect how rows are stored.
+
+    Args:
+        batch: A file, a directory of files, a pattern such as `s3://bucket/late/*.json`, or a
+            Delta table.
+
+    Raises:
+        NotFoundError: If nothing is there.
+        UsageError: If the format is not known, or Spark would read some of the files and not all.
+    """
+    name = batch.rstrip("/").rpartition("/")[2]
+    if _GLOB & set(name):
+        parent = batch.rstrip("/").removesuffix(name).rstrip("/") or "."
+        kind = _by_name([name], batch)
+        path = f"{Uri.parse(parent).hadoop}/{name}"
+        return StoredFiles(kind, path, _merged(kind), is_pattern=True)
+    uri = Uri.parse(batch)
+    if Location(Uri(uri.scheme, uri.bucket, uri.path.rpartition("/")[0])).exists(name):
+        return StoredFiles(_by_name([name], batch), uri.hadoop)
+    there = [one.path for one in Location(uri).list()]
+    if any(path.startswith("_delta_log/") for path in there):
+        return StoredFiles("delta", uri.hadoop)
+    _require_no_table(there, batch)
+    inside = [path for path in there if not _is_hidden(path)]
+    if not inside:
+        raise NotFoundError(
+            f"there are no files at {batch}",
+            hint="pass a file, a directory, a quoted pattern, or a Delta table",
+            batch=batch,
+        )
+    kind = _by_name(inside, batch)
+    return StoredFiles(kind, uri.hadoop, {**_merged(kind), **_nested(inside, batch)})
+
+
+def _merged(kind: str) -> Mapping[str, str]:
+    """Return the option by which files have all columns that any of them has."""
+    return {"mergeSchema": "true"} if kind == "parquet" else {}
+
+
+def _depth(text: str) -> int:
+    return len([part for part in Uri.parse(text).path.split("/") if part])
+
+
+def _nested(paths: Sequence[str], batch: str) -> Mapping[str, str]:
+    """Return the option for directories in directories, if they are no partitions.
+
+    Raises:
+        UsageError: If only some are, or other ones.
+    """
+    by_keys = {_partitioned_by(path): path for path in paths}
+    if not any(key for keys in by_keys for key in keys):
+        return _DEEP if any(by_keys) else {}
+    if len(by_keys) > 1 or not all(next(iter(by_keys))):
+        examples = " and ".join(sorted(by_keys.values())[:2])
+        raise UsageError(
+            f"the files of {batch} are not all in directories of the same partitions: {examples}",
+            hint="pass files that are partitioned in one way, each set as a batch of its own",
+            batch=batch,
+        )
+    return {}
+
+
+def _partitioned_by(path: str) -> tuple[str, ...]:
+    """Return the column of each directory of a path, empty for one that is no partition."""
+    directories = path.split("/")[:-1]
+    return tuple(one.partition("=")[0] if "=" in one else "" for one in directories)
+
+
+def _require_no_table(paths: Sequence[str], batch: str) -> None:
+    """Refuse a directory with tables in it: not all of their files count."""
+    for path in paths:
+        parts = path.split("/")
+        at = next((index for index, part in enumerate(parts) if part in _LOGS), None)
+        if at is None or (at == 0 and parts[0] == "_spark_metadata"):
+            continue
+        where = "/".join([batch.rstrip("/"), *parts[:at]])
+        raise UsageError(
+            f"{where} is a table, of whose files only some count, as {parts[at]} says",
+            hint="pass a Delta table by its own path; write the rows of other tables to Parquet "
+            "files first",
+            batch=batch,
+        )
+
+
+def _by_name(names: Sequence[str], batch: str) -> str:
+    found = set()
+    for name in names:
+        parts = name.rpartition("/")[2].casefold().split(".")
+        if parts[-1] in _COMPRESSED:
+            parts.pop()
+        found.add(_FORMATS.get(parts[-1]))
+    kinds = sorted(str(one) for one in found)
+    if len(found) != 1 or None in found:
+        raise UsageError(
+            f"cannot tell the format of {batch} from its name"
+            if None in found
+            else f"{batch} has files of different formats: {', '.join(kinds)}",
+            hint="use file names that end in .parquet, .json or .csv, or pass a Delta table",
+            batch=batch,
+        )
+    return kinds[0]
+
+
+def _is_hidden(path: str) -> bool:
+    """Return whether Spark passes over a file (`HadoopFSUtils.shouldFilterOutPathName`)."""
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part)
+        for part in path.split("/")
+    )

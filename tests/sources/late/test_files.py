@@ -1,0 +1,138 @@
+"""The rows of files as other programs write them: each with its values, or refused."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from savepoints.errors import IncompatibleError, UsageError
+from savepoints.sources.late import files
+from tests import draw
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(8)]
+
+
+def read(spark: SparkSession, place: Path) -> list[dict[str, Any]]:
+    """Return the rows of `id`, `note` and `n`, by id; with `op` and what cannot be read."""
+    records, events = (
+        spark.createDataFrame([], one).schema
+        for one in ("value binary", "id string, note string, n bigint")
+    )
+    found = files.read(spark, str(place), records=records, events=events)
+    with files.failures(str(place), found.kind):
+        rows = [one.asDict() for one in found.rows.collect()]
+    return sorted(rows, key=lambda one: one["id"] or "")
+
+
+def notes(spark: SparkSession, place: Path) -> list[str | None]:
+    """Return the notes by id, of rows that can all be read."""
+    rows = read(spark, place)
+    assert [one[files.UNREADABLE] for one in rows] == [None] * len(rows)
+    return [one["note"] for one in rows]
+
+
+def test_trap_columns_that_not_all_parquet_files_have_are_passed_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark takes the columns of one file for those of all: a removal became an event."""
+    rows = {"id": ["a"], "note": ["x"], "n": [1]}
+    parquet.write_table(pa.table(rows), tmp_path / "a.parquet")
+    parquet.write_table(pa.table({**rows, "id": ["b"], "op": ["remove"]}), tmp_path / "b.parquet")
+
+    assert [one["op"] for one in read(spark, tmp_path)] == [None, "remove"]
+
+
+def test_parquet_files_of_other_types_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    for name, n in (("a", pa.int32()), ("b", pa.string())):
+        rows = pa.table({"id": ["a"], "note": ["x"], "n": pa.array(["1"]).cast(n)})
+        parquet.write_table(rows, tmp_path / f"{name}.parquet")
+
+    with pytest.raises(IncompatibleError, match=r"cannot be read: .*incompatible data types"):
+        read(spark, tmp_path)
+
+
+def test_trap_directories_in_directories_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Those of a pattern are refused: Spark would pass over what is deeper."""
+    for name in ("a", "2026/11/b"):
+        path = tmp_path / "late.json" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{{"id": "{path.stem}", "note": "x", "n": 1}}')
+
+    assert [one["id"] for one in read(spark, tmp_path / "late.json")] == ["a", "b"]
+    with pytest.raises(UsageError, match="matches directories that contain other directories"):
+        read(spark, tmp_path / "*.json")
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_NONNUMERIC])
+def test_csv_has_the_values_that_were_written(
+    spark: SparkSession, tmp_path: Path, quoting: Literal[0, 2]
+) -> None:
+    """By Python's own module, as spreadsheets, pandas and databases write it (RFC 4180)."""
+    chance = draw.chance("csv", quoting)
+    texts = [
+        "".join(chance.choices("\"\\,'{}: \n\té€a", k=chance.randint(1, 9))) for _ in range(200)
+    ]
+    with (tmp_path / "late.csv").open("w", newline="") as file:
+        writer = csv.writer(file, quoting=quoting, lineterminator=chance.choice(["\n", "\r\n"]))
+        writer.writerow(["note", "n", "id"])
+        writer.writerows([text, number, f"{number:03}"] for number, text in enumerate(texts))
+
+    assert notes(spark, tmp_path / "late.csv") == texts
+
+
+def test_trap_an_empty_text_in_csv_is_read_as_null(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "late.csv").write_text('id,note,n\na,"",1\nb,,2\n')
+
+    assert notes(spark, tmp_path / "late.csv") == ["", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b'id,note,n\na,"x ""y"",1\nb,z,2\n', "has a quoted value that does not end"),
+        (b'id,note,n\na,"x \\"y\\"",1\n', "Unescaped quote"),
+        ("id,note,n\na,\xe9,1\n".encode("latin-1"), "not UTF-8|decode"),
+        ("id,note,n\na,x,1\n".encode("utf-16"), "not UTF-8|decode"),
+    ],
+    ids=["cut", "backslashes", "latin-1", "utf-16"],
+)
+def test_trap_text_of_other_rules_is_read_as_something_else(
+    spark: SparkSession, tmp_path: Path, text: bytes, why: str
+) -> None:
+    (tmp_path / "late.csv.gz").write_bytes(gzip.compress(text))
+
+    with pytest.raises(IncompatibleError, match=f"(?s)late.csv.gz cannot be read: .*({why})"):
+        read(spark, tmp_path / "late.csv.gz")
+
+
+def test_trap_a_line_end_of_another_kind_becomes_part_of_a_value(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "late.csv").write_bytes(b"n,id,note\n1,a,x\n2,b,y\r\n")
+
+    assert [one[files.UNREADABLE] for one in read(spark, tmp_path / "late.csv")] == [None, "y\r"]
+
+
+def test_csv_of_other_columns_in_each_file_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,note,n\na,x,1\n")
+    (tmp_path / "b.csv").write_text("id,n,note\nb,2,y\n")
+
+    with pytest.raises(IncompatibleError, match=r"(?s)cannot be read: .*header does not conform"):
+        read(spark, tmp_path)
+
+
+def test_json_that_is_not_utf8_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    line = '{"id": "a", "note": "\xe9", "n": 1}'
+    (tmp_path / "late.json").write_bytes(line.encode("latin-1"))
+
+    with pytest.raises(IncompatibleError, match=r"cannot be read: .*(not UTF-8|decode)"):
+        read(spark, tmp_path / "late.json")
