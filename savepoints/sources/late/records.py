@@ -14,6 +14,7 @@ from savepoints.io_errors import plain
 from savepoints.sources.events.events import EVENT, EVENT_SCHEMA, RAW, RAW_SCHEMA, Decoding, events
 from savepoints.sources.late.files import OP
 from savepoints.sources.late.validate import OPS
+from savepoints.spark.columns import as_json, comparable, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -57,6 +58,10 @@ def store(
 
     Returns:
         Columns `EVENT_SCHEMA` and `op`, a row for each.
+
+    Raises:
+        IncompatibleError: If `encode` or `decode` fails, or `decode` does not give back what
+            `encode` was given.
     """
     from pyspark.sql import functions as F
 
@@ -73,6 +78,8 @@ def store(
                 rows = source.encode(rows)
             _numbered(rows, op, source.topic, at).write.mode("append").parquet(records.hadoop)
     numbered = spark.read.schema(raw).parquet(records.hadoop)
+    if not encoded:
+        _require_kept(good, numbered.drop(OP), source)
     for op in ops:
         with _failures(source, "decoded"):
             found = events(numbered.where(f"{OP} = '{op}'").drop(OP), source.decoding)
@@ -103,6 +110,34 @@ def _numbered(rows: DataFrame, op: str, topic: str, at: datetime) -> DataFrame:
         else null.cast("array<struct<key: string, value: binary>>"),
     }
     return rows.select(*(found[name].alias(name) for name in RAW), F.lit(op).alias(OP))
+
+
+def _require_kept(given: DataFrame, records: DataFrame, source: LateInput) -> None:
+    """Refuse records that `decode` reads as other events than `encode` was given."""
+    from pyspark.sql import functions as F
+
+    names = [one for one in given.columns if one != OP]
+
+    def events_of(rows: DataFrame) -> DataFrame:
+        return rows.select(*(F.col(quoted(one)) for one in names))
+
+    def compared(rows: DataFrame) -> DataFrame:
+        columns = (comparable(F.col(quoted(one.name)), one.dataType) for one in rows.schema)
+        return rows.select(*(one.alias(name) for one, name in zip(columns, names, strict=True)))
+
+    with _failures(source, "decoded"):
+        made = compared(events_of(source.decoding.decode(records)))
+        others = made.exceptAll(compared(events_of(given)))
+        row = as_json(F.struct(*map(quoted, names)), others.schema)
+        other = others.select(row).first()
+    if other is not None:
+        raise IncompatibleError(
+            f"encode of the input {source.name} changes events: decode makes of its records "
+            f"{other[0][:500]}, which the batch does not have",
+            hint="make encode write every column as it is; F.to_json, for example, cuts times to "
+            'milliseconds without {"timestampFormat": "yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"}',
+            input=source.name,
+        )
 
 
 @contextmanager

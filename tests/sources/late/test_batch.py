@@ -273,6 +273,19 @@ def test_values_that_decode_leaves_out_and_those_on_which_it_fails(
 
 
 @pytest.mark.spark
+def test_trap_encode_by_to_json_cuts_times_to_milliseconds(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """So windows got events that belong to others, and nobody could see it."""
+    exact = in_parquet(tmp_path / "a.parquet", [order(1, at=NOON + timedelta(milliseconds=123))])
+    finer = in_parquet(tmp_path / "b.parquet", [order(1, at=NOON + timedelta(microseconds=123))])
+
+    assert taken(spark, exact, tmp_path).rows == 1
+    with pytest.raises(IncompatibleError, match=r"encode of the input orders changes .*00\.000000"):
+        taken(spark, finer, tmp_path)
+
+
+@pytest.mark.spark
 def test_a_batch_of_another_schema_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     parquet.write_table(pa.table({"order_id": ["o1"], "client": ["c"]}), tmp_path / "few.parquet")
     wrong = table([order(1)]).set_column(3, "cents", pa.array(["1"]))
