@@ -46,6 +46,7 @@ from savepoints.operations.savepoint import (
     history,
     output_versions,
     pin,
+    registration,
     restore_checks,
     topic_ends,
     topic_ids,
@@ -63,9 +64,6 @@ from savepoints.store.tables import catalog
 from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
-
-# How a generation begins that this library did not start: by the first savepoint taken of it.
-_REGISTERED = "create"
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,7 @@ def plan(
         first_batch.await_committed(store, [generation.query], wait=wait, progress=progress)
     files = _read(store, generation, location, batch_id)
     name = checked_name(query or files.query_id, "query")
-    _refuse_other_checkpoint(store, name, location, generation)
+    replaced = None if generation else registration.replaced(store, name, location)
     settings = bindings.complete(store)
     configured = settings.queries.get(name)
     if commit_group is not None:
@@ -186,7 +184,7 @@ def plan(
         output_topics = history.output_topics(every, name, settings)
     known = catalog.select(every, query=name)
     kept, warnings = saved_forms.choose(files, forms)
-    warnings += _warnings(name, files, [*tables, *output_topics])
+    warnings += _warnings(name, files, [*tables, *output_topics], replaced)
     return CreatePlan(
         verb="create",
         query=name,
@@ -254,8 +252,15 @@ def _locate(
     )
 
 
-def _warnings(name: str, files: CutFiles, outputs: Sequence[str]) -> tuple[str, ...]:
+def _warnings(
+    name: str, files: CutFiles, outputs: Sequence[str], replaced: Generation | None
+) -> tuple[str, ...]:
     found = []
+    if replaced is not None:
+        found.append(
+            f"{replaced.checkpoint} was the checkpoint of {name} until now; this one begins its "
+            "next generation (if it is another query's, name that: --name NAME)"
+        )
     paths = [info.path for info in files.all]
     if sources := source_positions.unreplayable(files.cut.offsets, paths):
         unreplayable = restore_checks.unreplayable_text(name, sources)
@@ -384,7 +389,7 @@ def _make(
 ) -> Manifest:
     checkpoint = Location.of(plan.checkpoint)
     now = topic_ends.observe(checkpoint, plan.output_topics, store.settings.kafka, progress)
-    generation = _generation(plan, store, checkpoint)
+    generation = registration.generation_of(store, plan.query, checkpoint)
     earlier = _earlier_files(plan, store, generation)
     files, pinned, attempts = pin.copy(
         checkpoint, plan.batch_id, store.root, plan.savepoint_id, earlier, progress
@@ -451,34 +456,6 @@ def _without_rows(made: Manifest, error: Exception) -> Manifest:
         exc_info=error,
     )
     return replace(made, savepoint=replace(made.savepoint, rows_missing=reason))
-
-
-def _generation(plan: CreatePlan, store: Store, checkpoint: Location) -> Generation:
-    """Return the generation of the checkpoint; one that nobody registered becomes one now."""
-    found = store.generations.of_checkpoint(checkpoint)
-    if found is not None:
-        return found
-    return store.generations.begin(
-        plan.query,
-        store.generations.next_number(plan.query),
-        checkpoint,
-        by=_REGISTERED,
-        begun_from=native.restored_by(checkpoint),
-    )
-
-
-def _refuse_other_checkpoint(
-    store: Store, query: str, checkpoint: Location, generation: Generation | None
-) -> None:
-    """Refuse to make a stray checkpoint the current one of a query that `run` manages."""
-    current = store.generations.find_current(query)
-    if generation is None and current is not None and current.begun_by != _REGISTERED:
-        raise UsageError(
-            f"the checkpoint of the query {query} is {current.checkpoint}, not {checkpoint}",
-            hint="save this checkpoint under a name of its own: savepoints create "
-            f"--checkpoint {checkpoint} --name NAME",
-            query=query,
-        )
 
 
 def _earlier_files(plan: CreatePlan, store: Store, generation: Generation) -> list[StoredFile]:

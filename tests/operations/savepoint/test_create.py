@@ -495,6 +495,22 @@ def test_a_stray_checkpoint_does_not_become_that_of_a_query_that_run_manages(
         take(local_store, stray)
 
 
+def test_trap_two_queries_of_one_name_become_generations_of_each_other_without_a_word(
+    on_local: Location, local_store: Store
+) -> None:
+    """A driver may begin another checkpoint: the plan says so, for it may be another query."""
+    first, second = (unpack("rocksdb", on_local / name) for name in ("first", "second"))
+    take(local_store, first)
+
+    said, again = (
+        create.plan(local_store, query="totals", checkpoint=str(one), forms=("native",)).warnings
+        for one in (second, first)
+    )
+
+    assert any(f"{first} was the checkpoint of totals until now" in one for one in said)
+    assert not any("until now" in one for one in again)
+
+
 def test_a_query_without_state_is_saved_with_a_warning(
     on_local: Location, local_store: Store
 ) -> None:
