@@ -152,7 +152,13 @@ def _name(one: Visible, known: Sequence[Visible]) -> str:
 def _table(operator_id: int, variable: str | None, place: str) -> GivenTable:
     if place == NOTHING:
         return GivenTable(operator_id, variable, None)
-    kind = stored_files.find(place).kind
+    stored = stored_files.find(place)
+    if stored.is_pattern:
+        raise UsageError(
+            f"{place} is a pattern, whose files may be others when the plan is executed",
+            hint="pass one Parquet file, a directory of them, or a Delta table",
+        )
+    kind = stored.kind
     where = str(Uri.parse(place)) if "://" in place else str(Location.of(place))
     if kind not in _FORMATS:
         raise UsageError(

@@ -142,6 +142,12 @@ def test_trap_files_that_changed_since_the_plan_are_refused(place: str) -> None:
         found.read(None)  # type: ignore[arg-type]  # Nothing is read.
 
 
+def test_trap_files_of_a_pattern_could_change_since_the_plan_without_a_word(place: str) -> None:
+    pattern = str(Path(place).with_name("*.parquet"))
+    with pytest.raises(UsageError, match=r"parquet is a pattern"):
+        given_tables.assigned([("", pattern)], [aggregate(0)])
+
+
 def test_the_version_of_a_table_is_that_of_the_plan(tmp_path: Path) -> None:
     for number in range(3):
         write_deltalake(str(tmp_path / "rows"), pa.table({"k": [str(number)]}), mode="append")
