@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, StalePlanError
 from savepoints.sources.late import stored_files
 from savepoints.sources.late.stored_files import StoredFiles
 from savepoints.spark.private_api import root_cause
@@ -87,12 +87,14 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
 
     Raises:
         IncompatibleError: If the files cannot be read, or have other columns.
+        StalePlanError: If files are added meanwhile.
     """
     found = stored_files.find(batch)
     with failures(batch, found.kind):
         if found.kind in _TEXT:
-            _require_text(spark, found, batch)
-            rows = _text(spark, found, records, events)
+            lines = _checked_lines(spark, found, batch)
+            rows, named = _text(spark, found, records, events)
+            require_same_files(batch, lines, named, rows)
         else:
             rows = found.load(spark)
     names = {name.casefold() for name in rows.columns}
@@ -127,8 +129,24 @@ def failures(batch: str, kind: str) -> Iterator[None]:
         ) from error
 
 
-def _require_text(spark: SparkSession, found: StoredFiles, batch: str) -> None:
-    """Refuse files that are not UTF-8, and CSV of which a quoted value does not end."""
+def require_same_files(batch: str, *frames: DataFrame) -> None:
+    """Refuse a batch to which files were added, or removed, while frames were made of it.
+
+    Raises:
+        StalePlanError: If a frame has other files than another.
+    """
+    files = [set(one.inputFiles()) for one in frames]
+    for one in files[1:]:
+        if changed := sorted(one ^ files[0]):
+            raise StalePlanError(
+                f"{batch} changed while it was read: {changed[0]} was added or removed",
+                hint="wait until the batch is complete, then run the command again",
+                batch=batch,
+            )
+
+
+def _checked_lines(spark: SparkSession, found: StoredFiles, batch: str) -> DataFrame:
+    """Return the lines; refuse text that is not UTF-8, or has a quoted value without end."""
     from pyspark.sql import functions as F
 
     line = F.col("value")
@@ -145,19 +163,21 @@ def _require_text(spark: SparkSession, found: StoredFiles, batch: str) -> None:
         raise IncompatibleError(
             f"{batch} cannot be read: {bad['file']} {what}", hint=_HINTS[found.kind], batch=batch
         )
+    return text
 
 
 def _text(
     spark: SparkSession, found: StoredFiles, records: StructType, events: StructType
-) -> DataFrame:
-    """Read JSON or CSV with the columns of its rows."""
+) -> tuple[DataFrame, DataFrame]:
+    """Read JSON or CSV with the columns of its rows; also return a frame that has their names."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
     options = _TEXT[found.kind]
     # Only names: types would be guessed.
-    named = found.reader(spark).options(**options).option("primitivesAsString", "true")
-    names = named.load(found.path).columns
+    reader = found.reader(spark).options(**options).option("primitivesAsString", "true")
+    named = reader.load(found.path)
+    names = named.columns
     there = {name.casefold() for name in names}
     decoded = all(one.name.casefold() in there for one in events)
     text = StringType()
@@ -180,16 +200,13 @@ def _text(
     last = F.col(f"`{ordered[-1].name}`").cast("string") if ordered else F.lit(None)
     # The first line end is taken for that of all lines, so that others end up in values.
     is_cut = F.lit(found.kind == "csv") & last.endswith("\r")
-    return rows.withColumns(
-        {
-            UNREADABLE: F.coalesce(corrupt, F.when(is_cut, last)),
-            **{
-                one.name: F.encode(one.name, "UTF-8")
-                for one in ordered
-                if not decoded and one.name.casefold() in binary
-            },
-        }
-    ).drop(corrupt)
+    encoded = {
+        one.name: F.encode(one.name, "UTF-8")
+        for one in ordered
+        if not decoded and one.name.casefold() in binary
+    }
+    unreadable = F.coalesce(corrupt, F.when(is_cut, last))
+    return rows.withColumns({UNREADABLE: unreadable, **encoded}).drop(corrupt), named
 
 
 def _typed(rows: DataFrame, wanted: StructType, batch: str) -> tuple[DataFrame, tuple[str, ...]]:

@@ -6,6 +6,7 @@ partitions, and of Parquet only the columns that one of the files has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ _COMPRESSED = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
 _GLOB = frozenset("*?[{")
 # Where a table or a streaming sink keeps which of its files count.
 _LOGS = frozenset({"_delta_log", "_spark_metadata", ".hoodie"})
+# Delta protocol, "Delta Log Entries" and "Checkpoints".
+_VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json$|checkpoint\.)")
 _DEEP = {"recursiveFileLookup": "true"}
 
 
@@ -94,8 +97,9 @@ def find(batch: str) -> StoredFiles:
     if Location(Uri(uri.scheme, uri.bucket, uri.path.rpartition("/")[0])).exists(name):
         return StoredFiles(_by_name([name], batch), uri.hadoop)
     there = [one.path for one in Location(uri).list()]
-    if any(path.startswith("_delta_log/") for path in there):
-        return StoredFiles("delta", uri.hadoop)
+    if versions := [int(match[1]) for match in map(_VERSION.match, there) if match]:
+        # A frame of the newest one would take each commit that comes in between two queries of it.
+        return StoredFiles("delta", uri.hadoop, {"versionAsOf": str(max(versions))})
     _require_no_table(there, batch)
     inside = [path for path in there if not _is_hidden(path)]
     if not inside:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyarrow import parquet
 
-from savepoints.errors import IncompatibleError, UsageError
-from savepoints.sources.late import files
+from savepoints.errors import IncompatibleError, StalePlanError, UsageError
+from savepoints.sources.late import files, stored_files
 from tests import draw
 
 if TYPE_CHECKING:
@@ -136,3 +137,29 @@ def test_json_that_is_not_utf8_is_refused(spark: SparkSession, tmp_path: Path) -
 
     with pytest.raises(IncompatibleError, match=r"cannot be read: .*(not UTF-8|decode)"):
         read(spark, tmp_path / "late.json")
+
+
+def test_trap_rows_that_are_written_to_a_table_meanwhile_are_half_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Delta reads each query of a frame from the newest version: ops were known, rows were not."""
+    rows = {"id": ["a"], "note": ["x"], "n": [1]}
+    write_deltalake(tmp_path / "late", pa.table({**rows, "op": ["insert"]}))
+    found = stored_files.find(str(tmp_path / "late")).load(spark)
+    assert found.count() == 1
+
+    write_deltalake(tmp_path / "late", pa.table({**rows, "op": ["remove"]}), mode="append")
+
+    assert [one["op"] for one in found.collect()] == ["insert"]
+
+
+def test_trap_files_that_are_written_meanwhile_have_unknown_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "a.json").write_text('{"id": "a"}')
+    before = spark.read.json(str(tmp_path))
+    files.require_same_files(str(tmp_path), before, spark.read.json(str(tmp_path)))
+    (tmp_path / "b.json").write_text('{"id": "b", "op": "remove"}')
+
+    with pytest.raises(StalePlanError, match=r"changed while it was read: .*b.json was added"):
+        files.require_same_files(str(tmp_path), before, spark.read.json(str(tmp_path)))

@@ -33,9 +33,12 @@ def test_the_format_is_known_from_names(tmp_path: Path, names: list[str], kind: 
 
 
 def test_a_delta_table_is_known_from_its_log(tmp_path: Path) -> None:
-    write_deltalake(tmp_path / "late", ROWS)
+    for _ in range(2):
+        write_deltalake(tmp_path / "late", ROWS, mode="append")
 
-    assert stored_files.find(f"{tmp_path}/late/").kind == "delta"
+    found = stored_files.find(f"{tmp_path}/late/")
+
+    assert (found.kind, found.options) == ("delta", {"versionAsOf": "1"})
 
 
 def test_what_is_not_known_is_refused(tmp_path: Path) -> None:
