@@ -94,6 +94,7 @@ def execute(
     plan, assignment = prepared.plan, prepared.assignment
     started -= prepared.seconds
     if assignment is None:
+        _set_aside(prepared)
         drop(prepared, store)
         if plan.batch == DROPPED:
             _note_nothing(plan, store)
@@ -192,7 +193,7 @@ def _merge(
         replay = _replay(prepared, assignment, store, place / "cut", needed, progress)
         _catch_up(replay, assignment.live.checkpoint)
         apply.write_inputs(assignment, work)
-        _set_aside(prepared, assignment)
+        _set_aside(prepared)
         needed_later = (scratch.EVENTS, scratch.ENTITIES, *replay.results)
         shared = scratch.share(work, place, needed_later)
         still = pause_for_verb.kept(
@@ -300,7 +301,7 @@ def _append(
     assignment.affected.refuse_arrived(since)
     place = scratch.place_of(store, plan.operation_id)
     apply.write_inputs(assignment, prepared.work)
-    _set_aside(prepared, assignment)
+    _set_aside(prepared)
     scratch.share(prepared.work, place, [scratch.EVENTS])
     cut = read_cut(live.checkpoint).cut
     begun = AppendingPlan(
@@ -323,12 +324,13 @@ def _append(
     return result.appended(begun, started)
 
 
-def _set_aside(prepared: Prepared, assignment: Assignment) -> None:
+def _set_aside(prepared: Prepared) -> None:
     """Put rows of the batch that are no events where somebody wants to look at them."""
     plan = prepared.plan
     if plan.quarantine is not None and plan.set_aside:
         target = Location.of(plan.quarantine) / plan.operation_id
-        rows = assignment.spark.read.parquet((prepared.work / scratch.SET_ASIDE).uri.hadoop)
+        spark = prepared.late.events.sparkSession
+        rows = spark.read.parquet((prepared.work / scratch.SET_ASIDE).uri.hadoop)
         rows.write.mode("overwrite").parquet(target.uri.hadoop)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.moments import rfc3339
@@ -14,7 +15,7 @@ from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.operations.merge.replay import replay_strategy
 from savepoints.plan import Step
-from savepoints.sources.late.batch import KnownOtherwise
+from savepoints.sources.late.batch import KnownOtherwise, LateBatch
 from savepoints.texts import count_text
 
 _GIVEN_UP_BY_APPEND = (
@@ -212,20 +213,34 @@ def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
     return (*notes, *plan.warnings)
 
 
-def not_merged(plan: MergePlan, otherwise: KnownOtherwise) -> tuple[str, ...]:
-    """Return warnings about what the batch has and the merge leaves out."""
+def of_batch(late: LateBatch, until: datetime | None) -> tuple[str, ...]:
+    """Warn of what the batch has and the merge leaves out, whatever the query has seen."""
     notes = []
-    if otherwise.rows:
+    if late.ignored:
+        notes.append(f"the batch has columns that are not used: {', '.join(late.ignored)}")
+    if late.doubled:
         notes.append(
-            f"{count_text(otherwise.rows, 'event')} of the batch that {plan.query} has already "
-            "seen with other content will not change, for example event "
-            f"{otherwise.example}: to correct such an event, set its op to replace"
+            f"counted once, because the batch repeats them: {count_text(late.doubled, 'row')}"
         )
-    if plan.left_out and plan.until is not None:
+    if late.left_out and until is not None:
         notes.append(
-            f"{plan.left_out} rows of the batch are excluded by --until: their event time is not "
-            f"before {rfc3339(plan.until)}"
+            f"--until excludes {count_text(late.left_out, 'row')} of the batch, whose event time "
+            f"is not before {rfc3339(until)}"
         )
-    if plan.set_aside:
-        notes.append(f"{plan.set_aside} rows of the batch are not valid events and are set aside")
+    if rejected := sum(one.rows for one in late.rejected):
+        notes.append(
+            f"set aside, because they are no events: {count_text(rejected, 'row')} of the batch"
+        )
     return tuple(notes)
+
+
+def seen_otherwise(plan: MergePlan, otherwise: KnownOtherwise) -> tuple[str, ...]:
+    """Warn of events of the batch that the query has seen with other content."""
+    if not otherwise.rows:
+        return ()
+    changed = (
+        f"{count_text(otherwise.rows, 'event')} of the batch that {plan.query} has already "
+        "seen with other content will not change, for example event "
+        f"{otherwise.example}: to correct such an event, set its op to replace"
+    )
+    return (changed,)

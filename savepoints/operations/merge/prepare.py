@@ -200,7 +200,8 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
                 rows=found.rows,
                 known=max(0, plan.known - found.rows),
                 warnings=(
-                    *plan_steps.not_merged(plan, found.otherwise),
+                    *plan_steps.seen_otherwise(plan, found.otherwise),
+                    *plan.warnings,
                     *plan_steps.not_compared(live_query),
                 ),
             )
@@ -297,7 +298,7 @@ def _plan(
         verb=VERB,
         query=asked.query,
         steps=(),
-        warnings=(),
+        warnings=plan_steps.of_batch(late, asked.until),
         command=asked.command,
         operation_id=operation_id,
         input=name,

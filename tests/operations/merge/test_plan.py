@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from savepoints.cli.output import Terminal
+from savepoints.moments import rfc3339
+from savepoints.operations.merge import plan_steps
 from savepoints.operations.merge.plan import MergePlan
 from savepoints.plan import Step
+from savepoints.sources.late.batch import LateBatch, Rejected
 
 
 def plan(**fields: Any) -> MergePlan:
@@ -35,6 +39,25 @@ def test_with_nothing_to_do_it_says_why(fields: dict[str, Any], said: str) -> No
     assert str(plan(**fields)) == f"merge totals: nothing to merge: {said}"
     noted = plan(**fields, warnings=("one row was set aside",))
     assert str(noted) == f"merge totals: nothing to merge: {said}\n  note: one row was set aside"
+
+
+def test_trap_a_column_op_that_is_misspelt_is_passed_over_without_a_word() -> None:
+    """So removals were merged as events; what else of a batch does not count is said, too."""
+    late = LateBatch(
+        events=None,  # type: ignore[arg-type]  # Nothing is read.
+        rows=0, entities=0, removed=0, first_event_time=None, last_event_time=None,
+        content_hash="", doubled=1, left_out=2, ignored=("operation", "note"),
+        rejected=(Rejected("no entity", 2, ()), Rejected("no event id", 1, ())),
+    )  # fmt: skip
+
+    until = datetime(2026, 11, 20, tzinfo=timezone.utc)
+
+    assert plan_steps.of_batch(late, until) == (
+        "the batch has columns that are not used: operation, note",
+        "counted once, because the batch repeats them: 1 row",
+        f"--until excludes 2 rows of the batch, whose event time is not before {rfc3339(until)}",
+        "set aside, because they are no events: 3 rows of the batch",
+    )
 
 
 def test_the_command_line_shows_the_plan_as_its_text(capsys: pytest.CaptureFixture[str]) -> None:
