@@ -61,8 +61,9 @@ class Input:
         event_id: Columns by which two records are the same event; needed to archive the input, and
             to merge late events into it. `decode` then keeps Kafka's columns `topic`, `partition`
             and `offset`, which say whose record an event is.
-        encode: From the columns of `decode` to Kafka's `key` and `value`, for late events that come
-            decoded; without it they have to come as records.
+        encode: From the columns of `decode` to Kafka's `key` and `value`, and to `timestamp` and
+            `headers` where `decode` uses them, for late events that come decoded; `decode` has to
+            give back the same. Without it they have to come as records.
     """
 
     topic: str
