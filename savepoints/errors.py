@@ -25,7 +25,7 @@ SavepointsError                      1   root; never raised itself
 │   ├── CheckFailedError                 a fork fails its checks and is not promoted
 │   ├── OutputVersionGoneError           a needed version of an output cannot be read
 │   └── StalePlanError                   the basis of a plan has changed since
-├── SourceDataGoneError             14   Kafka no longer has the offsets wanted
+├── SourceDataGoneError             14   Kafka no longer has the offsets, or files are gone
 ├── TargetExistsError               15   the place to write to is taken
 ├── StateUnwrittenError              1   Spark failed to write the state of a checkpoint
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit

@@ -34,11 +34,13 @@ from savepoints.operations.rollback.generation_change import Moved, OwnStep, Tra
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of
+from savepoints.sources import source_logs
 from savepoints.sources.combined import availability, available_ranges
+from savepoints.sources.source_logs import SourceLogs
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.root import Store
@@ -144,7 +146,8 @@ def plan(
         save_present: Whether to take a safety savepoint; without it, the rollback cannot be undone.
             Pass False if the present checkpoint is damaged.
         even_broken: Accept a savepoint that `verify` found broken.
-        accept_unreplayable: Accept a source that cannot be read again, so that rows may be lost.
+        accept_unreplayable: Accept a source that cannot be read again, or files that are gone, so
+            that rows may be lost.
         stopped: You have made sure that no driver runs the query; see `activity`.
 
     Raises:
@@ -152,7 +155,7 @@ def plan(
             that is seen to run the plan says so, and its execution is refused.
         LockedError: If another verb has the query.
         UnfinishedOperationError: If another operation on the query was interrupted.
-        SourceDataGoneError: If Kafka no longer has the records.
+        SourceDataGoneError: If Kafka no longer has the records, or files are gone.
         NotAlignedError: If an output cannot be taken back without loss.
     """
     store = store.snapshot()
@@ -336,6 +339,10 @@ def _refuse_unreadable(
         )
     settings = context.settings
     assumed = activity.refuse_active(context, stopped=asked.stopped)
+    if asked.sources is None and not asked.accept_unreplayable:
+        logs = _logs(context, found)
+        again = restore_checks.require_read_again(context.store, found.query, logs)
+        assumed = (*assumed, *again)
     if not asked.check_source:
         return assumed
     goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
@@ -343,6 +350,12 @@ def _refuse_unreadable(
         goes_on, settings.kafka, topics=found.topics, archives=archives_of(settings, found.query)
     )
     return (*assumed, *available_ranges.notes(lowest_offsets(goes_on), there))
+
+
+def _logs(context: QueryContext, found: ResolvedTarget) -> SourceLogs:
+    if found.is_saved:
+        return restore_checks.logs_of(context.store, context.store.manifest(found.savepoint_id))
+    return source_logs.of_checkpoint(Location.of(context.current.checkpoint), found.batch_id)
 
 
 def _binding(context: QueryContext, found: ResolvedTarget) -> Binding | None:
@@ -373,7 +386,7 @@ def _restoring(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> t
         sources=asked.sources,
         even_broken=asked.even_broken,
         check_outputs=False,  # The outputs go back too, or get ids of a new life.
-        accept_unreplayable=asked.accept_unreplayable,
+        accept_unreplayable=True,  # It has been asked for already, of batches as well.
     )
     return restoring.form, checkpoint
 
