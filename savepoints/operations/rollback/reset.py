@@ -7,7 +7,7 @@ new generation begins; the live checkpoint stays as it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,12 @@ from typing import Literal
 from savepoints import faults
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch, table_position
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets, kafka_position
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    kafka_offsets,
+    kafka_position,
+)
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings
@@ -137,7 +142,8 @@ def plan(
         outputs: Leave them, empty them, or rewind them to a savepoint at exactly the target.
         scope: Partitions to move; the others stay where they are.
         skipped: Topics that go to their end instead of the target.
-        allow_data_loss: Accept that Kafka no longer has the first records.
+        allow_data_loss: Accept that Kafka no longer has the first records, or partitions and topics
+            that were read.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         words: The request as command-line arguments, by which a repeated one is recognised.
         stopped: You have made sure that no driver runs the query; see `activity`.
@@ -315,22 +321,18 @@ def _moves(
     *,
     allow_data_loss: bool,
 ) -> tuple[Move, ...]:
-    topics, kafka = now.topics, context.settings.kafka
+    kafka = context.settings.kafka
     archives = archives_of(context.settings, context.query)
+    found = kafka_topics.describe(now.topics, kafka)
+    _require_topics(context.query, now, found, allow_data_loss=allow_data_loss)
+    topics = list(found)
     if isinstance(target, datetime):
         refuse_future(target, hint="use --to-latest, or an earlier time")
         target = Target("time", offsets=availability.at_time(topics, target, kafka, archives))
-    found = kafka_topics.describe(topics, kafka)
     ids = {name: one.id for name, one in found.items() if one.id is not None}
     known = available_ranges.of_topics(archives, topics)
     for one in known:
         one.require_same(ids)
-    if missing := [name for name in topics if name not in found]:
-        raise SourceDataGoneError(
-            f"Kafka has no topic {missing[0]}, which {context.query} reads; nothing was reset",
-            hint=f"correct the topic's name in [queries.{context.query}.topics]",
-            topics=missing,
-        )
     moves = reset_targets.resolve(
         target,
         topic_offsets.merge(now.positions),
@@ -349,6 +351,21 @@ def _moves(
             topics=compacted,
         )
     return moves
+
+
+def _require_topics(
+    query: str, now: _Present, found: Collection[str], *, allow_data_loss: bool
+) -> None:
+    """Refuse to leave out a topic that was deleted, unless its source has others and it may."""
+    missing = [name for name in now.topics if name not in found]
+    if not missing or (allow_data_loss and all(set(one) & set(found) for one in now.positions)):
+        return
+    raise SourceDataGoneError(
+        f"Kafka has no topic {missing[0]}, which {query} reads; nothing was reset",
+        hint=f"correct the topic's name in [queries.{query}.topics]; or, if it was deleted and its "
+        "source reads other topics as well, go on without it: --allow-data-loss",
+        topics=missing,
+    )
 
 
 def _offsets(moves: Sequence[Move]) -> KafkaOffsets:
@@ -371,7 +388,7 @@ def _begin_at(now: _Present, moves: Sequence[Move]) -> tuple[str, ...]:
     """Return where each source goes on, as Spark's JSON."""
     goes_to = _offsets(moves)
     return tuple(
-        kafka_position({topic: goes_to.get(topic, {}) for topic in source})
+        kafka_position({topic: goes_to[topic] for topic in source if topic in goes_to})
         for source in now.positions
     )
 
@@ -391,6 +408,15 @@ def _steps(
         *next_outputs.output_steps(outputs),
         Step("generation_begun", f"begin generation {context.number} of {context.query}"),
     )
+
+
+def _deleted(now: _Present, moves: Sequence[Move]) -> Iterator[str]:
+    """Say which partitions the query has read that do not exist any more."""
+    there = {(one.topic, one.partition) for one in moves}
+    read = {(topic, part) for one in now.positions for topic, part, _ in by_partition(one)}
+    if left := sorted(read - there):
+        listed = ", ".join(f"{topic} partition {part}" for topic, part in left)
+        yield f"left out, because Kafka does not have them any more: {listed}"
 
 
 def _not_again(merge: Merge, topics: Sequence[str]) -> str:
@@ -455,6 +481,7 @@ def _warnings(
         warnings.append(reset_versions.note(now.tables, begin_at))
     if left_out:
         warnings.append(f"{count_text(left_out, 'record')} will be skipped")
+    warnings += _deleted(now, moves)
     if outputs == "keep" and has_outputs and again:
         warnings.append(
             f"the outputs are kept, so the rows of {count_text(again, 'record')} will "

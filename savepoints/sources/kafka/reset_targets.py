@@ -112,10 +112,16 @@ def resolve(
 
     Args:
         skipped: Topics that move to their end instead, between the queries of a chain.
-        allow_data_loss: Start with what Kafka has where earlier records are gone.
+        allow_data_loss: Start with what Kafka has where earlier records are gone, and without the
+            partitions that it does not have any more.
     """
-    problems = _unknown(target, current, ranges, scope, skipped)
-    gone, moves = [], []
+    problems = _unknown(target, ranges, scope, skipped)
+    gone = [
+        f"{topic} partition {partition}, which was deleted"
+        for topic, partition, _ in by_partition(current)
+        if partition not in ranges.get(topic, {})
+    ]
+    moves = []
     for topic, partition, found in by_partition(ranges):
         now = current.get(topic, {}).get(partition)
         to, why = _to(target, now, found, scope, skipped)
@@ -188,7 +194,6 @@ def _to(
 
 def _unknown(
     target: Target,
-    current: KafkaOffsets,
     ranges: Ranges,
     scope: TargetScope | None,
     skipped: Sequence[str],
@@ -201,14 +206,13 @@ def _unknown(
             continue
         missing = sorted((chosen or frozenset()) - set(ranges[topic]))
         problems += [f"topic {topic} has no partition {one}" for one in missing]
-    named = {"the file": target.offsets or {}} if target.kind == "file" else {}
-    for who, offsets in {"the query's position": current, **named}.items():
-        problems += [
-            f"{who} includes {topic} partition {partition}, which Kafka does not have"
-            for topic, parts in offsets.items()
-            for partition in parts
-            if partition not in ranges.get(topic, {})
-        ]
+    named = target.offsets or {} if target.kind == "file" else {}
+    problems += [
+        f"the file includes {topic} partition {partition}, which Kafka does not have"
+        for topic, parts in named.items()
+        for partition in parts
+        if partition not in ranges.get(topic, {})
+    ]
     return problems
 
 

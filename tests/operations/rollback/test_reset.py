@@ -24,7 +24,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.operations.rollback import reset, rollback
-from savepoints.operations.rollback.reset import ResetPlan
+from savepoints.operations.rollback.reset import ResetPlan, State
 from savepoints.operations.rollback.target import BeforeLast
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import lease
@@ -244,6 +244,49 @@ def test_partial_reset_when_a_topic_is_missing(query: Query, broker: Broker) -> 
     with pytest.raises(SourceDataGoneError, match=f"Kafka has no topic {query.topic}"):
         query.plan(Target("earliest"))
     assert contents(query.place) == before
+
+
+@pytest.mark.parametrize("state", ["empty", "keep"])
+def test_trap_a_topic_is_recreated_with_fewer_partitions(
+    query: Query, broker: Broker, state: State
+) -> None:
+    """No target would be accepted, and no savepoint: the query could go nowhere for good."""
+    broker.remove(query.topic)
+    broker.make(partitions=1, name=query.topic)
+    broker.put(query.topic, 0, timedelta(hours=1))
+
+    with pytest.raises(SourceDataGoneError, match="partition 1, which was deleted") as refused:
+        query.plan(Target("earliest"), state=state)
+    assert "--allow-data-loss" in refused.value.hint
+    plan = query.plan(Target("earliest"), state=state, allow_data_loss=True)
+    done = reset.execute(plan, query.store)
+
+    assert any(f"any more: {query.topic} partition 1" in one for one in plan.warnings)
+    now = position.read(Location.of(done.checkpoint))
+    assert now.offsets == {query.topic: {0: 0}}
+
+
+def test_trap_one_of_several_topics_was_deleted(query: Query, broker: Broker) -> None:
+    """As one that a pattern matched: Spark refuses to go on, too, and so did each reset."""
+    both = kafka_position({query.topic: {0: 6, 1: 3}, "deleted": {0: 5}})
+    path = "offsets/3"
+    query.checkpoint.put(
+        path, offset_log.with_batch(query.checkpoint.get(path), path, positions=[both])
+    )
+
+    with pytest.raises(SourceDataGoneError, match="has no topic deleted") as refused:
+        query.plan(Target("current"))
+    assert "--allow-data-loss" in refused.value.hint
+    plan = query.plan(Target("current"), allow_data_loss=True)
+
+    assert plan.sources == (("0", query.read(6, 3)),)
+    assert any("any more: deleted partition 0" in one for one in plan.warnings)
+    assert query.plan(broker.now - timedelta(hours=7), allow_data_loss=True).offsets == {
+        query.topic: {0: 3, 1: 3}
+    }
+    broker.remove(query.topic)
+    with pytest.raises(SourceDataGoneError, match="has no topic"):
+        query.plan(Target("current"), allow_data_loss=True)
 
 
 def test_an_interrupted_reset_is_only_finished_as_it_was_begun(query: Query) -> None:
