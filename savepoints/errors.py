@@ -18,7 +18,7 @@ SavepointsError                      1   root; never raised itself
 │   ├── CheckpointDamagedError           the checkpoint of a query is gone or cannot be read
 │   ├── PartitionCountError              state partitions differ from the offset log
 │   ├── SchemaPathError                  a schema file is outside its checkpoint
-│   ├── SourceLogError                   a source's own log runs ahead of the offsets
+│   ├── SourceLogError                   a source's own log ends elsewhere than the offsets
 │   ├── StateIdsError                    the commit log names missing state files
 │   ├── PlacementError                   a state row is not in the partition of its key
 │   ├── ListOrderError                   the order of list state is unknown

@@ -212,6 +212,8 @@ def _small_files(
         *of_operators,
         *invariants.used_source_entries(by_path, offsets),
     ]
+    if missing := invariants.missing_source_entries(by_path, offsets):
+        raise FileNotFoundError(missing[0])
     if gone := [path for path in small if path not in by_path]:
         raise NoCommittedBatchError(
             f"batch {batch} of {checkpoint} cannot be used: {gone[0]} is missing",

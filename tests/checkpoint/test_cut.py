@@ -430,6 +430,21 @@ def test_a_compacted_source_log_is_kept(on_local: Location) -> None:
     assert "sources/0/3.compact" not in small
 
 
+@pytest.mark.parametrize("data", [b"", None])
+def test_trap_a_source_log_without_its_last_entry_is_not_saved(
+    data: bytes | None, on_local: Location
+) -> None:
+    """Restored, the query would read the files of that entry a second time."""
+    checkpoint = unpack("rocksdb", on_local)
+    checkpoint.delete(["sources/0/3"])
+    if data is not None:
+        checkpoint.put("sources/0/3", data)
+
+    with pytest.raises(FileNotFoundError, match="sources/0/3"):
+        read_cut(checkpoint, 3)
+    assert read_cut(checkpoint, 2).cut.batch_id == 2
+
+
 @pytest.mark.parametrize(("number", "partitions"), [(b"3", 3), (b"1", 1)])
 def test_trap_partitions_on_disk_must_match_offset_log(
     number: bytes, partitions: int, on_local: Location
