@@ -7,7 +7,7 @@ new generation begins; the live checkpoint stays as it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -18,9 +18,7 @@ from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch, table_position
 from savepoints.checkpoint.logs.kafka_position import (
     KafkaOffsets,
-    by_partition,
     kafka_offsets,
-    kafka_position,
 )
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
@@ -28,12 +26,11 @@ from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
     IncompatibleError,
     NoCommittedBatchError,
-    SourceDataGoneError,
     TargetExistsError,
 )
 from savepoints.io import Location
 from savepoints.model import Generation
-from savepoints.moments import refuse_future, rfc3339
+from savepoints.moments import rfc3339
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
@@ -41,6 +38,7 @@ from savepoints.operations.rollback import (
     journalled,
     next_outputs,
     notes,
+    reset_offsets,
     reset_versions,
     safety_savepoint,
 )
@@ -57,12 +55,9 @@ from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime.archive_batches import ArchivedInputs
-from savepoints.runtime.archive_of import archives_of, merges, of_other_topics
+from savepoints.runtime.archive_of import merges, of_other_topics
 from savepoints.runtime.inputs import Inputs
-from savepoints.sources.combined import availability, available_ranges
-from savepoints.sources.kafka import offsets as topic_offsets
-from savepoints.sources.kafka import reset_targets
-from savepoints.sources.kafka import topics as kafka_topics
+from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka.reset_targets import Move, Target, TargetScope
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -94,7 +89,7 @@ class ResetPlan(TransitionPlan):
     @property
     def offsets(self) -> KafkaOffsets:
         """Where the query will go on."""
-        return _offsets(self.moves)
+        return reset_offsets.offsets(self.moves)
 
 
 @dataclass(frozen=True)
@@ -180,9 +175,11 @@ def plan(
         )
         moves: tuple[Move, ...] = ()
     else:
-        moves = _moves(target, now, context, scope, skipped, allow_data_loss=allow_data_loss)
-        begin_at = _begin_at(now, moves)
-    again = _merged_again(context, _offsets(moves))
+        moves = reset_offsets.resolve(
+            target, now.positions, context, scope, skipped, allow_data_loss=allow_data_loss
+        )
+        begin_at = reset_offsets.begin_at(now.positions, moves)
+    again = _merged_again(context, reset_offsets.offsets(moves))
     _require_state(query, state, now)
     checkpoint = context.checkpoint(to)
     rewound = next_outputs.of_reset(
@@ -312,69 +309,6 @@ def _unstarted(
     return _Present(None, now.begun, names, tuple(positions))
 
 
-def _moves(
-    target: Target | datetime,
-    now: _Present,
-    context: QueryContext,
-    scope: TargetScope | None,
-    skipped: Sequence[str],
-    *,
-    allow_data_loss: bool,
-) -> tuple[Move, ...]:
-    kafka = context.settings.kafka
-    archives = archives_of(context.settings, context.query)
-    found = kafka_topics.describe(now.topics, kafka)
-    _require_topics(context.query, now, found, allow_data_loss=allow_data_loss)
-    topics = list(found)
-    if isinstance(target, datetime):
-        refuse_future(target, hint="use --to-latest, or an earlier time")
-        target = Target("time", offsets=availability.at_time(topics, target, kafka, archives))
-    ids = {name: one.id for name, one in found.items() if one.id is not None}
-    known = available_ranges.of_topics(archives, topics)
-    for one in known:
-        one.require_same(ids)
-    moves = reset_targets.resolve(
-        target,
-        topic_offsets.merge(now.positions),
-        available_ranges.extended({name: one.ranges for name, one in found.items()}, known),
-        scope=scope,
-        skipped=skipped,
-        allow_data_loss=allow_data_loss,
-    )
-    again = {one.topic for one in moves if one.records > 0}
-    compacted = [name for name in again if (policy := found[name].policy) and policy.compacts]
-    if compacted and not allow_data_loss:
-        raise SourceDataGoneError(
-            f"topic {compacted[0]} is compacted: records that were read before may have been "
-            "removed since, so reading the topic again can give a different result",
-            hint="accept a different result with --allow-data-loss",
-            topics=compacted,
-        )
-    return moves
-
-
-def _require_topics(
-    query: str, now: _Present, found: Collection[str], *, allow_data_loss: bool
-) -> None:
-    """Refuse to leave out a topic that was deleted, unless its source has others and it may."""
-    missing = [name for name in now.topics if name not in found]
-    if not missing or (allow_data_loss and all(set(one) & set(found) for one in now.positions)):
-        return
-    raise SourceDataGoneError(
-        f"Kafka has no topic {missing[0]}, which {query} reads; nothing was reset",
-        hint=f"correct the topic's name in [queries.{query}.topics]; or, if it was deleted and its "
-        "source reads other topics as well, go on without it: --allow-data-loss",
-        topics=missing,
-    )
-
-
-def _offsets(moves: Sequence[Move]) -> KafkaOffsets:
-    found: KafkaOffsets = {}
-    for one in moves:
-        found.setdefault(one.topic, {})[one.partition] = one.to
-    return found
-
-
 def _require_state(query: str, state: State, now: _Present) -> None:
     if state == "keep" and now.batch_id is None:
         raise NoCommittedBatchError(
@@ -382,15 +316,6 @@ def _require_state(query: str, state: State, now: _Present) -> None:
             hint="omit --state to start with empty state",
             query=query,
         )
-
-
-def _begin_at(now: _Present, moves: Sequence[Move]) -> tuple[str, ...]:
-    """Return where each source goes on, as Spark's JSON."""
-    goes_to = _offsets(moves)
-    return tuple(
-        kafka_position({topic: goes_to[topic] for topic in source if topic in goes_to})
-        for source in now.positions
-    )
 
 
 def _steps(
@@ -408,15 +333,6 @@ def _steps(
         *next_outputs.output_steps(outputs),
         Step("generation_begun", f"begin generation {context.number} of {context.query}"),
     )
-
-
-def _deleted(now: _Present, moves: Sequence[Move]) -> Iterator[str]:
-    """Say which partitions the query has read that do not exist any more."""
-    there = {(one.topic, one.partition) for one in moves}
-    read = {(topic, part) for one in now.positions for topic, part, _ in by_partition(one)}
-    if left := sorted(read - there):
-        listed = ", ".join(f"{topic} partition {part}" for topic, part in left)
-        yield f"left out, because Kafka does not have them any more: {listed}"
 
 
 def _not_again(merge: Merge, topics: Sequence[str]) -> str:
@@ -481,7 +397,7 @@ def _warnings(
         warnings.append(reset_versions.note(now.tables, begin_at))
     if left_out:
         warnings.append(f"{count_text(left_out, 'record')} will be skipped")
-    warnings += _deleted(now, moves)
+    warnings += reset_offsets.notes(now.positions, moves)
     if outputs == "keep" and has_outputs and again:
         warnings.append(
             f"the outputs are kept, so the rows of {count_text(again, 'record')} will "
@@ -491,6 +407,6 @@ def _warnings(
         warnings.append("the settings do not name any outputs, so tables are left unchanged")
     warnings += [note for one in rewound for note in plan_text.notes(one)]
     number = context.current.generation
-    foreign = of_other_topics(context.store, context.query, number, _offsets(moves))
+    foreign = of_other_topics(context.store, context.query, number, reset_offsets.offsets(moves))
     warnings += notes.of_topics(context.store, context.query)
     return warnings + [_not_again(one, now.topics) for one in foreign]

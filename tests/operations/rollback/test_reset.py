@@ -26,6 +26,7 @@ from savepoints.local import LocalWorld
 from savepoints.operations.rollback import reset, rollback
 from savepoints.operations.rollback.reset import ResetPlan, State
 from savepoints.operations.rollback.target import BeforeLast
+from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
@@ -264,6 +265,47 @@ def test_trap_a_topic_is_recreated_with_fewer_partitions(
     assert any(f"any more: {query.topic} partition 1" in one for one in plan.warnings)
     now = position.read(Location.of(done.checkpoint))
     assert now.offsets == {query.topic: {0: 0}}
+
+
+def read_by(query: Query, *positions: str) -> None:
+    """Let the query have one source for each of these positions."""
+    for path in ("offsets/2", "offsets/3"):
+        metadata = query.checkpoint.get(path).splitlines()[:2]
+        lines = [*metadata, *(one.encode() for one in positions)]
+        query.checkpoint.put(path, b"\n".join(lines))
+
+
+def test_trap_a_query_that_names_its_partitions_is_not_told_to_read_others(
+    query: Query, broker: Broker
+) -> None:
+    """By Spark's option `assign`: it would fail at each start on partitions of others."""
+    broker.grow(query.topic, 3)
+    broker.put(query.topic, 2, timedelta(hours=1))
+    broker.forget(query.topic, 0, 5)
+    own = {query.topic: {1: 3}}
+    read_by(query, kafka_position(own))
+
+    plan = query.plan(Target("earliest"))
+    assert plan.sources == (("0", kafka_position({query.topic: {1: 0}})),)
+    assert plan.offsets == {query.topic: {1: 0, 2: 0}}
+    assert [one.to for one in query.plan(Target("latest")).moves] == [4, 1]
+    (warned,) = [one for one in query.plan(Target("latest")).warnings if "assign" in one]
+    assert warned.endswith(f"add --topic {query.topic}:1")
+    scope = reset_targets.parse_scope([f"{query.topic}:1"])
+    scoped = query.plan(Target("latest"), scope=scope)
+    assert scoped.sources == (("0", kafka_position({query.topic: {1: 4}})),)
+    assert not any("assign" in one for one in scoped.warnings)
+
+
+def test_trap_two_sources_each_have_their_own_partitions(query: Query) -> None:
+    read_by(query, *(kafka_position({query.topic: {part: 2}}) for part in (0, 1)))
+
+    plan = query.plan(Target("latest"), state="keep")
+
+    assert [place for _, place in plan.sources] == [
+        kafka_position({query.topic: {0: 10}}),
+        kafka_position({query.topic: {1: 4}}),
+    ]
 
 
 def test_trap_one_of_several_topics_was_deleted(query: Query, broker: Broker) -> None:
