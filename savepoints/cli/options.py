@@ -314,7 +314,7 @@ def no_source_check(starts: str) -> Callable[[Function], Function]:
     return click.option(
         "--no-source-check",
         is_flag=True,
-        help="Do not check that Kafka still has the next records to read; "
+        help="Do not check that Kafka, or the log of a table, still has what is to be read next; "
         f"{starts} may then fail to start.",
     )
 

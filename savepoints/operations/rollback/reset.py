@@ -170,8 +170,12 @@ def plan(
     assumed = activity.refuse_active(context, stopped=stopped)
     if now.tables:
         reset_versions.require_whole(target, state, scope, skipped)
-        begin_at = reset_versions.resolve(
-            target, now.tables, context.bound, query=query, allow_data_loss=allow_data_loss
+        begin_at = (
+            reset_versions.beginnings(now.tables)
+            if state == "empty"
+            else reset_versions.resolve(
+                target, now.tables, context.bound, query=query, allow_data_loss=allow_data_loss
+            )
         )
         moves: tuple[Move, ...] = ()
     else:
@@ -393,8 +397,8 @@ def _warnings(
     if state == "keep" and again and now.watermark_ms:
         reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
         warnings.append(f"the kept watermark is {reached}: earlier rows will be dropped as late")
-    if state == "keep" and now.tables:
-        warnings.append(reset_versions.note(now.tables, begin_at))
+    if now.tables:
+        warnings.append(reset_versions.note(now.tables, begin_at, state))
     if left_out:
         warnings.append(f"{count_text(left_out, 'record')} will be skipped")
     warnings += reset_offsets.notes(now.positions, moves)

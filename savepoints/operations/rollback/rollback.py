@@ -38,7 +38,7 @@ from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of
-from savepoints.sources import source_logs
+from savepoints.sources import delta_versions, source_logs
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.sources.source_logs import SourceLogs
 from savepoints.store import bindings
@@ -142,7 +142,8 @@ def plan(
         app: The program that runs the query to a point in time, if not the one in the settings.
         rewind_outputs: Whether to rewind the outputs as well; if not, they keep the rows of the
             batches that are rolled back.
-        check_source: Whether to ask Kafka if it still has the records that come next.
+        check_source: Whether to ask Kafka, and the tables in the settings, if they still have what
+            comes next.
         save_present: Whether to take a safety savepoint; without it, the rollback cannot be undone.
             Pass False if the present checkpoint is damaged.
         even_broken: Accept a savepoint that `verify` found broken.
@@ -155,7 +156,8 @@ def plan(
             that is seen to run the plan says so, and its execution is refused.
         LockedError: If another verb has the query.
         UnfinishedOperationError: If another operation on the query was interrupted.
-        SourceDataGoneError: If Kafka no longer has the records, or files are gone.
+        SourceDataGoneError: If Kafka no longer has the records, the log of a table the commits, or
+            files are gone.
         NotAlignedError: If an output cannot be taken back without loss.
     """
     store = store.snapshot()
@@ -346,6 +348,7 @@ def _refuse_unreadable(
     if not asked.check_source:
         return assumed
     goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
+    delta_versions.require_commits(goes_on, context.bound.tables.values() if context.bound else ())
     there = availability.require_available(
         goes_on, settings.kafka, topics=found.topics, archives=archives_of(settings, found.query)
     )
