@@ -234,6 +234,21 @@ def test_a_query_without_state_has_logs_only(on_local: Location) -> None:
     assert files.partitions == {}
 
 
+def test_trap_with_asynchronous_progress_most_batches_are_in_no_log(on_local: Location) -> None:
+    """None could be saved but those right after another one in the log."""
+    checkpoint = unpack("two_sources", on_local)
+    last = read_cut(checkpoint).cut.batch_id
+    for log in ("offsets", "commits"):
+        checkpoint.put(f"{log}/9", checkpoint.get(f"{log}/{last}"))
+
+    logs = {one.path for one in read_cut(checkpoint).small if one.path[:4] in ("offs", "comm")}
+
+    assert logs == {f"offsets/{last}", "offsets/9", "commits/9"}
+    checkpoint.put("commits/8", checkpoint.get("commits/9"))
+    with pytest.raises(NoCommittedBatchError, match="offsets/8 is missing"):
+        read_cut(checkpoint)
+
+
 def test_trap_a_keyless_operator_with_one_partition_too_many_is_noticed(
     on_local: Location,
 ) -> None:
