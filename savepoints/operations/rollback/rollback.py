@@ -197,6 +197,7 @@ def plan_one(
     check_source: bool = True,
     save_present: bool = True,
     stopped: bool = False,
+    accept_unreplayable: bool = False,
 ) -> RollbackPlan:
     """Plan one query's part of an operation on several, whose journal and leases are others'.
 
@@ -207,6 +208,7 @@ def plan_one(
         check_source=check_source,
         save_present=save_present,
         stopped=stopped,
+        accept_unreplayable=accept_unreplayable,
     )
     context = QueryContext.open(store, query)
     found = rollback_target.resolve(context, Named(savepoint_id))
