@@ -18,14 +18,14 @@ SavepointsError                      1   root; never raised itself
 │   ├── CheckpointDamagedError           the checkpoint of a query is gone or cannot be read
 │   ├── PartitionCountError              state partitions differ from the offset log
 │   ├── SchemaPathError                  a schema file is outside its checkpoint
-│   ├── SourceLogError                   a source's own log runs ahead of the offsets
+│   ├── SourceLogError                   a source's own log ends elsewhere than the offsets
 │   ├── StateIdsError                    the commit log names missing state files
 │   ├── PlacementError                   a state row is not in the partition of its key
 │   ├── ListOrderError                   the order of list state is unknown
 │   ├── CheckFailedError                 a fork fails its checks and is not promoted
 │   ├── OutputVersionGoneError           a needed version of an output cannot be read
 │   └── StalePlanError                   the basis of a plan has changed since
-├── SourceDataGoneError             14   Kafka no longer has the offsets wanted
+├── SourceDataGoneError             14   Kafka no longer has the offsets, or files are gone
 ├── TargetExistsError               15   the place to write to is taken
 ├── StateUnwrittenError              1   Spark failed to write the state of a checkpoint
 ├── IncompatibleError               16   Spark, Delta, provider or state layout does not fit

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
 import zipfile
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from savepoints.checkpoint.logs import file_log
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.handle import Store
 from savepoints.io import Location, in_parallel
@@ -24,10 +27,34 @@ KAFKA = '{"orders":{"0":1200,"1":1180}}'
 
 
 def files_of(name: str) -> dict[str, bytes]:
-    """Return the files of a sample checkpoint; see data/README.md."""
+    """Return the files of a sample checkpoint; see data/README.md.
+
+    The files that its query had read are there, unchanged, as they were then.
+    """
     directory = OLDER if name[0].isdigit() else CHECKPOINTS
     with zipfile.ZipFile(directory / f"{name}.zip") as archive:
-        return {info.filename: archive.read(info) for info in archive.infolist()}
+        found = {info.filename: archive.read(info) for info in archive.infolist()}
+    return {
+        path: _with_inputs(data, path) if path.startswith("sources/") else data
+        for path, data in found.items()
+    }
+
+
+def _with_inputs(data: bytes, name: str) -> bytes:
+    """Let an entry of a file source's log name files of this process, and make them."""
+    for one in file_log.files(data, name):
+        path = one.path.removeprefix("file:")
+        place = Path(_inputs().name, *Path(path).parts[-2:])
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
+        os.utime(place, ns=(one.modified_ms * 1_000_000,) * 2)
+        data = data.replace(one.path.encode(), f"file://{place}".encode())
+    return data
+
+
+@functools.cache
+def _inputs() -> TemporaryDirectory[str]:
+    return TemporaryDirectory()
 
 
 def query_id(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint import invariants
@@ -146,7 +146,12 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         keyless=keyless,
         chains=tuple(chains),
         small=_small_files(
-            checkpoint, batch, [*metadata, *_schemas(found, by_path)], offsets, by_path
+            checkpoint,
+            batch,
+            [*metadata, *_schemas(found, by_path)],
+            offsets,
+            by_path,
+            has_state=bool(found),
         ),
         state=state,
         ssts=ssts,
@@ -203,15 +208,20 @@ def _small_files(
     of_operators: Sequence[str],
     offsets: OffsetLogEntry,
     by_path: Mapping[str, ObjectInfo],
+    *,
+    has_state: bool,
 ) -> tuple[ObjectInfo, ...]:
     """Choose the files to copy verbatim, and check that each exists."""
+    before = batch - 1 if has_state else _logged_before(batch, by_path)
     small = [
         "metadata",
-        *(f"offsets/{n}" for n in (batch - 1, batch) if n >= 0),
+        *(f"offsets/{n}" for n in (before, batch) if n >= 0),
         f"commits/{batch}",
         *of_operators,
         *invariants.used_source_entries(by_path, offsets),
     ]
+    if missing := invariants.missing_source_entries(by_path, offsets):
+        raise FileNotFoundError(missing[0])
     if gone := [path for path in small if path not in by_path]:
         raise NoCommittedBatchError(
             f"batch {batch} of {checkpoint} cannot be used: {gone[0]} is missing",
@@ -219,6 +229,21 @@ def _small_files(
             batch_id=batch,
         )
     return tuple(by_path[path] for path in small)
+
+
+def _logged_before(batch: int, paths: Collection[str]) -> int:
+    """Return the batch whose offsets Spark reads before those of a batch when it starts.
+
+    With asynchronous progress tracking most batches are in neither log, and it is the one before
+    that is (`AsyncProgressTrackingMicroBatchExecution.validateOffsetLogAndGetPrevOffset`). Only
+    queries without state can have that.
+    """
+    if f"commits/{batch - 1}" in paths:
+        return batch - 1
+    logged = (
+        int(match[2]) for path in paths if (match := _BATCH.match(path)) and match[1] == "offsets"
+    )
+    return max((one for one in logged if one < batch), default=batch - 1)
 
 
 def _operator_metadata(by_path: Mapping[str, ObjectInfo], batch: int) -> list[str]:

@@ -23,7 +23,7 @@ from savepoints.errors import (
 )
 from savepoints.texts import count_text
 
-_SOURCE_ENTRY = re.compile(r"^sources/([^/]+)/(\d+)(?:\.compact)?$")
+_SOURCE_ENTRY = re.compile(r"^sources/([^/]+)/(\d+)(\.compact)?$")
 _STATE_WITH_ID = re.compile(
     r"^state/(\d+)/(\d+)/(?:[^/]+/)?(\d+)_([0-9a-f-]{36})\.(?:zip|changelog)$"
 )
@@ -122,6 +122,27 @@ def used_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> list[s
     return used
 
 
+def missing_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> list[str]:
+    """Name the entries of file sources' own logs that a batch has used and that are not there.
+
+    Spark looks there for what it has read: without the last ones it reads their files once more.
+    A compact entry has what those before it had.
+    """
+    there: dict[str, dict[int, bool]] = {}
+    for path in used_source_entries(paths, offsets):
+        if match := _SOURCE_ENTRY.match(path):
+            known, number = there.setdefault(match[1], {}), int(match[2])
+            known[number] = known.get(number, False) or match[3] is not None
+    missing = []
+    for name, position in zip(offsets.names, offsets.sources, strict=True):
+        last = None if position is None else _log_offset(position)
+        if last is not None:
+            known = there.get(name, {})
+            first = max((number for number, is_compact in known.items() if is_compact), default=0)
+            missing += [f"sources/{name}/{at}" for at in range(first, last + 1) if at not in known]
+    return missing
+
+
 def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogEntry) -> None:
     """Check that the sources' own logs end where the offsets end."""
     entries = [path for path in paths if _SOURCE_ENTRY.match(path)]
@@ -131,6 +152,13 @@ def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogE
             "later batches would read the wrong input",
             hint=_DAMAGED,
             file=unused[0],
+        )
+    if missing := missing_source_entries(entries, offsets):
+        raise SourceLogError(
+            f"{where}/{missing[0]} is missing, so the next batches would read files again that "
+            "are in the state already",
+            hint=_DAMAGED,
+            file=missing[0],
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch
@@ -112,6 +113,18 @@ def read(checkpoint: Location) -> CheckpointPosition:
         initial,
         bool(newest and commit and commit.next_watermark_ms > newest.watermark_ms),
     )
+
+
+def empty_entry(checkpoint: Location, now: CheckpointPosition) -> str | None:
+    """Return the file of the next batch that has no bytes; None without any.
+
+    A full disk or a crash leaves one. A list has no such files, but Spark stops at it.
+    """
+    for path in (f"offsets/{now.next_batch}", f"commits/{now.next_batch}"):
+        with suppress(FileNotFoundError):
+            if checkpoint.head(path).size == 0:
+                return path
+    return None
 
 
 def begun_ms(checkpoint: Location, batch: int) -> int:

@@ -314,7 +314,7 @@ def no_source_check(starts: str) -> Callable[[Function], Function]:
     return click.option(
         "--no-source-check",
         is_flag=True,
-        help="Do not check that Kafka still has the next records to read; "
+        help="Do not check that Kafka, or the log of a table, still has what is to be read next; "
         f"{starts} may then fail to start.",
     )
 
@@ -341,7 +341,8 @@ outputs_too = click.option(
 unreplayable_too = click.option(
     "--accept-unreplayable",
     is_flag=True,
-    help="Continue even if a source, such as a socket, cannot be read again; its rows are lost.",
+    help="Continue even if a source, such as a socket, cannot be read again, or files that were "
+    "read are gone; their rows are lost.",
 )
 pausing_the_run = at_most("How long to wait for a run to pause, and later to resume.")
 next_checkpoint = click.option(

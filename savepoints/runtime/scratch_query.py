@@ -196,6 +196,6 @@ def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
     }
     found = []
     for number in sorted(logs):
-        (path,) = file_log.paths((scratch / CHECKPOINT).get(logs[number]), logs[number])
-        found.append(path.rpartition(f"/{EMPTY}/")[2].partition("/")[0])
+        (read,) = file_log.files((scratch / CHECKPOINT).get(logs[number]), logs[number])
+        found.append(read.path.rpartition(f"/{EMPTY}/")[2].partition("/")[0])
     return Probed(tuple(found), join_keys.keys_by_operator(query))

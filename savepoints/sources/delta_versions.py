@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from savepoints.checkpoint.logs import table_position
 from savepoints.delta_reader import open_delta
 from savepoints.errors import NotFoundError, SourceDataGoneError, UsageError
 from savepoints.io import Location, in_parallel
@@ -113,6 +114,36 @@ def read(uri: str) -> TableVersions:
         said = zip(times.items(), known, strict=True)
         times = {version: found or written for (version, written), found in said}
     return TableVersions(str(location), str(metadata.id), _rising(times))
+
+
+def require_commits(positions: Iterable[str | None], uris: Iterable[str]) -> None:
+    """Check that logs still have the commits that come after positions in tables.
+
+    Tables at other places than these are not looked at: Delta refuses them when the query starts.
+
+    Args:
+        positions: Of sources, as Spark's JSON; those of other kinds are ignored.
+
+    Raises:
+        NotFoundError: If there is no table at one of the places.
+        SourceDataGoneError: If commits are gone.
+    """
+    wanted = [one for one in map(table_position.parse, positions) if one is not None]
+    tables = {one.table_id: one for one in map(read, sorted(set(uris)))} if wanted else {}
+    for one in wanted:
+        table = tables.get(one.table_id)
+        # What is left of the table as it was at first is no commit.
+        version = one.version + one.in_snapshot
+        if table is not None and version < table.oldest:
+            raise SourceDataGoneError(
+                f"the query would read version {version} of {table.uri} next, but the log of the "
+                f"table no longer has versions before {table.oldest}",
+                hint="choose a newer savepoint (savepoints list), or start over with the table as "
+                "it is: savepoints reset QUERY --to-earliest; to keep the log longer, raise "
+                "delta.logRetentionDuration",
+                uri=table.uri,
+                version=version,
+            )
 
 
 def _in_commit(data: bytes) -> datetime | None:

@@ -234,6 +234,21 @@ def test_a_query_without_state_has_logs_only(on_local: Location) -> None:
     assert files.partitions == {}
 
 
+def test_trap_with_asynchronous_progress_most_batches_are_in_no_log(on_local: Location) -> None:
+    """None could be saved but those right after another one in the log."""
+    checkpoint = unpack("two_sources", on_local)
+    last = read_cut(checkpoint).cut.batch_id
+    for log in ("offsets", "commits"):
+        checkpoint.put(f"{log}/9", checkpoint.get(f"{log}/{last}"))
+
+    logs = {one.path for one in read_cut(checkpoint).small if one.path[:4] in ("offs", "comm")}
+
+    assert logs == {f"offsets/{last}", "offsets/9", "commits/9"}
+    checkpoint.put("commits/8", checkpoint.get("commits/9"))
+    with pytest.raises(NoCommittedBatchError, match="offsets/8 is missing"):
+        read_cut(checkpoint)
+
+
 def test_trap_a_keyless_operator_with_one_partition_too_many_is_noticed(
     on_local: Location,
 ) -> None:
@@ -428,6 +443,21 @@ def test_a_compacted_source_log_is_kept(on_local: Location) -> None:
 
     assert "sources/0/1.compact" in small
     assert "sources/0/3.compact" not in small
+
+
+@pytest.mark.parametrize("data", [b"", None])
+def test_trap_a_source_log_without_its_last_entry_is_not_saved(
+    data: bytes | None, on_local: Location
+) -> None:
+    """Restored, the query would read the files of that entry a second time."""
+    checkpoint = unpack("rocksdb", on_local)
+    checkpoint.delete(["sources/0/3"])
+    if data is not None:
+        checkpoint.put("sources/0/3", data)
+
+    with pytest.raises(FileNotFoundError, match="sources/0/3"):
+        read_cut(checkpoint, 3)
+    assert read_cut(checkpoint, 2).cut.batch_id == 2
 
 
 @pytest.mark.parametrize(("number", "partitions"), [(b"3", 3), (b"1", 1)])

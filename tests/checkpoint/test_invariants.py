@@ -217,6 +217,42 @@ def test_trap_an_entry_that_the_batch_has_not_used_is_noticed() -> None:
         assert refused.value.details == {"file": log[used]}
 
 
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [
+        ((), ["0", "1", "2", "3"]),
+        (("0", "1", "2"), ["3"]),
+        (("0", "2", "3"), ["1"]),
+        (("1.compact", "2", "3"), []),
+        (("1", "1.compact", "3"), ["2"]),
+        (("3.compact",), []),
+        (("0", "1", "2", "3", "4"), []),
+        (("4.compact",), ["0", "1", "2", "3"]),
+    ],
+)
+def test_trap_what_a_source_has_read_is_lost_and_would_be_read_again(
+    there: tuple[str, ...], missing: list[str]
+) -> None:
+    """Of a copy without `sources`, or of an entry without bytes that a full disk left."""
+    paths = [f"sources/0/{one}" for one in there]
+    named = [f"sources/0/{one}" for one in missing]
+
+    assert invariants.missing_source_entries(paths, entry()) == named
+    used = invariants.used_source_entries(paths, entry())
+    if named:
+        with pytest.raises(SourceLogError, match=f"{WHERE}/{named[0]} is missing"):
+            invariants.require_source_entries(WHERE, used, entry())
+    else:
+        invariants.require_source_entries(WHERE, used, entry())
+
+
+def test_only_a_file_source_needs_its_log() -> None:
+    """Kafka's has where it began, and Delta's nothing."""
+    positions = ('{"orders":{"0":7}}', "17", '{"reservoirVersion":3}', None, '{"logOffset":-1}')
+    offsets = dataclasses.replace(entry(), names=tuple("01234"), sources=positions)
+    assert invariants.missing_source_entries([], offsets) == []
+
+
 A, B, C = (f"{letter * 8}-0000-0000-0000-{letter * 12}" for letter in "abc")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
 _T = TypeVar("_T")
@@ -58,6 +58,15 @@ def apart(positions: Iterable[KafkaOffsets]) -> tuple[str, int, int, int] | None
             if known != offset:
                 return topic, part, known, offset
     return None
+
+
+def is_added(known: Collection[int], partition: int) -> bool:
+    """Say whether a partition may have been added to a topic since a position in some partitions.
+
+    Kafka counts them up: one below a known one was there before, so it is not read at all, by
+    Spark's option `assign`.
+    """
+    return partition > max(known, default=-1)
 
 
 def by_partition(found: Mapping[str, Mapping[int, _T]]) -> Iterator[tuple[str, int, _T]]:

@@ -19,6 +19,7 @@ from savepoints.cli.options import (
     rows_shown,
     saved_forms,
     stopped_said,
+    unreplayable_too,
 )
 from savepoints.errors import PartlyDoneError, VerificationError
 from savepoints.model import Form
@@ -245,6 +246,7 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
     help="Directory in which to create the new checkpoints of queries that are not in the "
     "settings; by default beside the current ones.",
 )
+@unreplayable_too
 @no_source_check("a query")
 @at_most("How long to wait for a run to pause, and later to resume.")
 @mutating
@@ -261,6 +263,7 @@ def rollback(
     every: bool,
     exact: bool,
     no_source_check: bool,
+    accept_unreplayable: bool,
     stopped: bool,
     consent: Consent,
 ) -> None:
@@ -303,6 +306,7 @@ def rollback(
         checkpoints=checkpoints,
         check_source=not no_source_check,
         stopped=stopped,
+        accept_unreplayable=accept_unreplayable,
     )
     call.say_resumed(plan)
     if not call.confirm(plan, consent):

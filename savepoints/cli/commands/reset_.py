@@ -106,7 +106,7 @@ _TARGETS = (
     "--allow-data-loss",
     is_flag=True,
     help="If Kafka no longer has the records at the new offsets, start with the first ones that it "
-    "still has.",
+    "still has, and without partitions and topics that were deleted.",
 )
 @next_checkpoint
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 from savepoints.checkpoint.logs.kafka_position import (
     KafkaOffsets,
     by_partition,
+    is_added,
     kafka_offsets,
     lowest_offsets,
 )
@@ -158,7 +159,7 @@ def _judged(savepoint: Savepoint, topics: Mapping[str, Topic], now: datetime) ->
         )
         for topic in sorted(position.keys() & topics.keys())
         for part, one in sorted(topics[topic].ranges.items())
-        if part not in position[topic]
+        if is_added(position[topic], part)
     )
     # What was added since is read from its beginning.
     begun = (replace(one, wanted=0) for one in newer)

@@ -48,12 +48,14 @@ class RollbackOptions:
         checkpoints: Directory for the new checkpoints of queries that are not in the settings.
         check_source: Whether to ask Kafka if it still has the records that come next.
         stopped: You have made sure that no driver runs the queries.
+        accept_unreplayable: Accept sources that cannot be read again, or files that are gone.
     """
 
     writers: Mapping[str, str] = field(default_factory=dict)
     checkpoints: str | None = None
     check_source: bool = True
     stopped: bool = False
+    accept_unreplayable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +97,7 @@ def plan(
     checkpoints: str | None = None,
     check_source: bool = True,
     stopped: bool = False,
+    accept_unreplayable: bool = False,
 ) -> PipelineRollbackPlan:
     """Plan to roll back a query and all that read its tables together; nothing is written.
 
@@ -117,6 +120,8 @@ def plan(
         checkpoints: Directory for the new checkpoints of queries that are not in the settings.
         check_source: Whether to ask Kafka if it still has the records that come next.
         stopped: You have made sure that no driver runs the queries.
+        accept_unreplayable: Accept sources that cannot be read again, or files that are gone, so
+            that rows may be lost.
 
     Raises:
         QueryRunningError: If a query runs in a driver of its own.
@@ -127,7 +132,9 @@ def plan(
         UsageError: If a reader has to read something and nothing says what builds it.
     """
     store = store.snapshot()
-    options = RollbackOptions(dict(writers or {}), checkpoints, check_source, stopped)
+    options = RollbackOptions(
+        dict(writers or {}), checkpoints, check_source, stopped, accept_unreplayable
+    )
     command = _command(query, point, options, every=every, exact=exact)
     if journal.unfinished(store.root, query):
         lease.refuse_held(store.root, query)
@@ -319,6 +326,7 @@ def make(
             check_source=options.check_source,
             save_present=under_way is None,
             stopped=options.stopped or query in paused,
+            accept_unreplayable=options.accept_unreplayable,
         )
         passed = [read.topic for read in cut.topic_reads]
         again = restore_checks.topics_read_again(store, cut.savepoint, besides=passed)

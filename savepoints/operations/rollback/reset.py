@@ -16,19 +16,21 @@ from typing import Literal
 from savepoints import faults
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch, table_position
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets, kafka_position
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    kafka_offsets,
+)
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import (
     IncompatibleError,
     NoCommittedBatchError,
-    SourceDataGoneError,
     TargetExistsError,
 )
 from savepoints.io import Location
 from savepoints.model import Generation
-from savepoints.moments import refuse_future, rfc3339
+from savepoints.moments import rfc3339
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
@@ -36,6 +38,7 @@ from savepoints.operations.rollback import (
     journalled,
     next_outputs,
     notes,
+    reset_offsets,
     reset_versions,
     safety_savepoint,
 )
@@ -52,12 +55,9 @@ from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime.archive_batches import ArchivedInputs
-from savepoints.runtime.archive_of import archives_of, merges, of_other_topics
+from savepoints.runtime.archive_of import merges, of_other_topics
 from savepoints.runtime.inputs import Inputs
-from savepoints.sources.combined import availability, available_ranges
-from savepoints.sources.kafka import offsets as topic_offsets
-from savepoints.sources.kafka import reset_targets
-from savepoints.sources.kafka import topics as kafka_topics
+from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka.reset_targets import Move, Target, TargetScope
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -89,7 +89,7 @@ class ResetPlan(TransitionPlan):
     @property
     def offsets(self) -> KafkaOffsets:
         """Where the query will go on."""
-        return _offsets(self.moves)
+        return reset_offsets.offsets(self.moves)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def plan(
         outputs: Leave them, empty them, or rewind them to a savepoint at exactly the target.
         scope: Partitions to move; the others stay where they are.
         skipped: Topics that go to their end instead of the target.
-        allow_data_loss: Accept that Kafka no longer has the first records.
+        allow_data_loss: Accept that Kafka no longer has the first records, or partitions and topics
+            that were read.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         words: The request as command-line arguments, by which a repeated one is recognised.
         stopped: You have made sure that no driver runs the query; see `activity`.
@@ -169,14 +170,20 @@ def plan(
     assumed = activity.refuse_active(context, stopped=stopped)
     if now.tables:
         reset_versions.require_whole(target, state, scope, skipped)
-        begin_at = reset_versions.resolve(
-            target, now.tables, context.bound, query=query, allow_data_loss=allow_data_loss
+        begin_at = (
+            reset_versions.beginnings(now.tables)
+            if state == "empty"
+            else reset_versions.resolve(
+                target, now.tables, context.bound, query=query, allow_data_loss=allow_data_loss
+            )
         )
         moves: tuple[Move, ...] = ()
     else:
-        moves = _moves(target, now, context, scope, skipped, allow_data_loss=allow_data_loss)
-        begin_at = _begin_at(now, moves)
-    again = _merged_again(context, _offsets(moves))
+        moves = reset_offsets.resolve(
+            target, now.positions, context, scope, skipped, allow_data_loss=allow_data_loss
+        )
+        begin_at = reset_offsets.begin_at(now.positions, moves)
+    again = _merged_again(context, reset_offsets.offsets(moves))
     _require_state(query, state, now)
     checkpoint = context.checkpoint(to)
     rewound = next_outputs.of_reset(
@@ -306,58 +313,6 @@ def _unstarted(
     return _Present(None, now.begun, names, tuple(positions))
 
 
-def _moves(
-    target: Target | datetime,
-    now: _Present,
-    context: QueryContext,
-    scope: TargetScope | None,
-    skipped: Sequence[str],
-    *,
-    allow_data_loss: bool,
-) -> tuple[Move, ...]:
-    topics, kafka = now.topics, context.settings.kafka
-    archives = archives_of(context.settings, context.query)
-    if isinstance(target, datetime):
-        refuse_future(target, hint="use --to-latest, or an earlier time")
-        target = Target("time", offsets=availability.at_time(topics, target, kafka, archives))
-    found = kafka_topics.describe(topics, kafka)
-    ids = {name: one.id for name, one in found.items() if one.id is not None}
-    known = available_ranges.of_topics(archives, topics)
-    for one in known:
-        one.require_same(ids)
-    if missing := [name for name in topics if name not in found]:
-        raise SourceDataGoneError(
-            f"Kafka has no topic {missing[0]}, which {context.query} reads; nothing was reset",
-            hint=f"correct the topic's name in [queries.{context.query}.topics]",
-            topics=missing,
-        )
-    moves = reset_targets.resolve(
-        target,
-        topic_offsets.merge(now.positions),
-        available_ranges.extended({name: one.ranges for name, one in found.items()}, known),
-        scope=scope,
-        skipped=skipped,
-        allow_data_loss=allow_data_loss,
-    )
-    again = {one.topic for one in moves if one.records > 0}
-    compacted = [name for name in again if (policy := found[name].policy) and policy.compacts]
-    if compacted and not allow_data_loss:
-        raise SourceDataGoneError(
-            f"topic {compacted[0]} is compacted: records that were read before may have been "
-            "removed since, so reading the topic again can give a different result",
-            hint="accept a different result with --allow-data-loss",
-            topics=compacted,
-        )
-    return moves
-
-
-def _offsets(moves: Sequence[Move]) -> KafkaOffsets:
-    found: KafkaOffsets = {}
-    for one in moves:
-        found.setdefault(one.topic, {})[one.partition] = one.to
-    return found
-
-
 def _require_state(query: str, state: State, now: _Present) -> None:
     if state == "keep" and now.batch_id is None:
         raise NoCommittedBatchError(
@@ -365,15 +320,6 @@ def _require_state(query: str, state: State, now: _Present) -> None:
             hint="omit --state to start with empty state",
             query=query,
         )
-
-
-def _begin_at(now: _Present, moves: Sequence[Move]) -> tuple[str, ...]:
-    """Return where each source goes on, as Spark's JSON."""
-    goes_to = _offsets(moves)
-    return tuple(
-        kafka_position({topic: goes_to.get(topic, {}) for topic in source})
-        for source in now.positions
-    )
 
 
 def _steps(
@@ -451,10 +397,11 @@ def _warnings(
     if state == "keep" and again and now.watermark_ms:
         reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
         warnings.append(f"the kept watermark is {reached}: earlier rows will be dropped as late")
-    if state == "keep" and now.tables:
-        warnings.append(reset_versions.note(now.tables, begin_at))
+    if now.tables:
+        warnings.append(reset_versions.note(now.tables, begin_at, state))
     if left_out:
         warnings.append(f"{count_text(left_out, 'record')} will be skipped")
+    warnings += reset_offsets.notes(now.positions, moves)
     if outputs == "keep" and has_outputs and again:
         warnings.append(
             f"the outputs are kept, so the rows of {count_text(again, 'record')} will "
@@ -464,6 +411,6 @@ def _warnings(
         warnings.append("the settings do not name any outputs, so tables are left unchanged")
     warnings += [note for one in rewound for note in plan_text.notes(one)]
     number = context.current.generation
-    foreign = of_other_topics(context.store, context.query, number, _offsets(moves))
+    foreign = of_other_topics(context.store, context.query, number, reset_offsets.offsets(moves))
     warnings += notes.of_topics(context.store, context.query)
     return warnings + [_not_again(one, now.topics) for one in foreign]

@@ -65,8 +65,23 @@ def require_whole(
         )
 
 
-def note(now: Sequence[TablePosition], begin_at: Sequence[str]) -> str:
-    """Describe which versions are read again or left out with the state that is kept."""
+def beginnings(now: Sequence[TablePosition]) -> tuple[str, ...]:
+    """Return where a query begins that has read nothing of its tables, as Spark's JSON.
+
+    It reads each as it is now, whatever commits the log still has.
+    """
+    return tuple(table_position.after(one.table_id, -1).text for one in now)
+
+
+def note(
+    now: Sequence[TablePosition], begin_at: Sequence[str], state: Literal["empty", "keep"]
+) -> str:
+    """Describe what of tables is read with empty state, or again or not with what is kept."""
+    if state == "empty":
+        return (
+            "tables are read as they are now; a reader with the option startingVersion or "
+            "startingTimestamp begins there instead and leaves out what was before"
+        )
     found = []
     for one, text in zip(now, begin_at, strict=True):
         to = table_position.parse(text)

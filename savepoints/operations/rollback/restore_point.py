@@ -22,10 +22,11 @@ from savepoints.operations.rollback import run_to_point
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import Point, ResolvedTarget
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.operations.savepoint.restore import Restored
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of
+from savepoints.sources import source_logs
 from savepoints.sources.combined import availability
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -81,7 +82,8 @@ def plan(
         app: The program that runs the query to that point, if not the one in the settings.
         even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
-        accept_unreplayable: Accept a source that cannot be read again, so that rows may be lost.
+        accept_unreplayable: Accept a source that cannot be read again, or files that are gone, so
+            that rows may be lost.
 
     Raises:
         SavepointNotFoundError: If no savepoint lies before the point.
@@ -103,6 +105,10 @@ def plan(
             archives=archives_of(settings, found.query),
         )
         application = run_to_point.application_of(found.query, settings, app, rewind_outputs=True)
+    about_sources: list[str] = []
+    if not found.is_saved and not accept_unreplayable:
+        logs = source_logs.of_checkpoint(Location.of(context.current.checkpoint), found.batch_id)
+        about_sources = restore_checks.require_read_again(store, found.query, logs)
     target = str(Location.of(to))
     owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
     if found.is_saved:
@@ -127,7 +133,7 @@ def plan(
         warnings=(
             ("everything the query writes on the way is discarded: no output is touched",)
             if found.ends is not None
-            else ()
+            else tuple(about_sources)
         ),
         savepoint_id=found.savepoint_id,
         target=target,

@@ -34,11 +34,13 @@ from savepoints.operations.rollback.generation_change import Moved, OwnStep, Tra
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of
+from savepoints.sources import delta_versions, source_logs
 from savepoints.sources.combined import availability, available_ranges
+from savepoints.sources.source_logs import SourceLogs
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.root import Store
@@ -140,11 +142,13 @@ def plan(
         app: The program that runs the query to a point in time, if not the one in the settings.
         rewind_outputs: Whether to rewind the outputs as well; if not, they keep the rows of the
             batches that are rolled back.
-        check_source: Whether to ask Kafka if it still has the records that come next.
+        check_source: Whether to ask Kafka, and the tables in the settings, if they still have what
+            comes next.
         save_present: Whether to take a safety savepoint; without it, the rollback cannot be undone.
             Pass False if the present checkpoint is damaged.
         even_broken: Accept a savepoint that `verify` found broken.
-        accept_unreplayable: Accept a source that cannot be read again, so that rows may be lost.
+        accept_unreplayable: Accept a source that cannot be read again, or files that are gone, so
+            that rows may be lost.
         stopped: You have made sure that no driver runs the query; see `activity`.
 
     Raises:
@@ -152,7 +156,8 @@ def plan(
             that is seen to run the plan says so, and its execution is refused.
         LockedError: If another verb has the query.
         UnfinishedOperationError: If another operation on the query was interrupted.
-        SourceDataGoneError: If Kafka no longer has the records.
+        SourceDataGoneError: If Kafka no longer has the records, the log of a table the commits, or
+            files are gone.
         NotAlignedError: If an output cannot be taken back without loss.
     """
     store = store.snapshot()
@@ -192,6 +197,7 @@ def plan_one(
     check_source: bool = True,
     save_present: bool = True,
     stopped: bool = False,
+    accept_unreplayable: bool = False,
 ) -> RollbackPlan:
     """Plan one query's part of an operation on several, whose journal and leases are others'.
 
@@ -202,6 +208,7 @@ def plan_one(
         check_source=check_source,
         save_present=save_present,
         stopped=stopped,
+        accept_unreplayable=accept_unreplayable,
     )
     context = QueryContext.open(store, query)
     found = rollback_target.resolve(context, Named(savepoint_id))
@@ -336,13 +343,24 @@ def _refuse_unreadable(
         )
     settings = context.settings
     assumed = activity.refuse_active(context, stopped=asked.stopped)
+    if asked.sources is None and not asked.accept_unreplayable:
+        logs = _logs(context, found)
+        again = restore_checks.require_read_again(context.store, found.query, logs)
+        assumed = (*assumed, *again)
     if not asked.check_source:
         return assumed
     goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
+    delta_versions.require_commits(goes_on, context.bound.tables.values() if context.bound else ())
     there = availability.require_available(
         goes_on, settings.kafka, topics=found.topics, archives=archives_of(settings, found.query)
     )
     return (*assumed, *available_ranges.notes(lowest_offsets(goes_on), there))
+
+
+def _logs(context: QueryContext, found: ResolvedTarget) -> SourceLogs:
+    if found.is_saved:
+        return restore_checks.logs_of(context.store, context.store.manifest(found.savepoint_id))
+    return source_logs.of_checkpoint(Location.of(context.current.checkpoint), found.batch_id)
 
 
 def _binding(context: QueryContext, found: ResolvedTarget) -> Binding | None:
@@ -373,7 +391,7 @@ def _restoring(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> t
         sources=asked.sources,
         even_broken=asked.even_broken,
         check_outputs=False,  # The outputs go back too, or get ids of a new life.
-        accept_unreplayable=asked.accept_unreplayable,
+        accept_unreplayable=True,  # It has been asked for already, of batches as well.
     )
     return restoring.form, checkpoint
 

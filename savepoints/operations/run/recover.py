@@ -73,7 +73,10 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
     checkpoint = Location.of(generation.checkpoint)
     try:
         require_present(store, generation, bound)
-        if position.read(checkpoint).committed is not None:
+        now = position.read(checkpoint)
+        if (empty := position.empty_entry(checkpoint, now)) is not None:
+            return f"{empty} is empty"
+        if now.committed is not None:
             read_cut(checkpoint)
         elif because := _evidence(store, generation, bound):
             return f"it has no committed batch, although {because}"

@@ -165,7 +165,8 @@ def plan(
         owner: The operation that this restore is a part of.
         even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
-        accept_unreplayable: Accept a source that keeps nothing, so that rows are lost.
+        accept_unreplayable: Accept a source that keeps nothing, or files that are gone, so that
+            rows are lost.
         asked: Whether the three above are checked; False where another verb restores as one of its
             steps and has checked them itself.
 
@@ -180,6 +181,7 @@ def plan(
         TargetExistsError: If anything else is in the directory.
         NotAlignedError: If a table would silently drop what the restored query writes.
         IncompatibleError: If a source cannot be read again.
+        SourceDataGoneError: If files are gone that were read since.
     """
     store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
@@ -188,10 +190,13 @@ def plan(
         restore_checks.refuse_broken(savepoint)
     if asked and check_outputs and query_id is None:
         restore_checks.refuse_seen(savepoint)
-    if asked and not accept_unreplayable and sources is None:
-        restore_checks.refuse_unreplayable(
-            savepoint.query, savepoint.cut, [one.path for one in stored.native]
-        )
+    about_sources: Iterable[str] = ()
+    if asked and sources is None:
+        about_sources = restore_checks.topics_read_again(store, savepoint)
+        if not accept_unreplayable:
+            logs = restore_checks.logs_of(store, stored)
+            found = restore_checks.require_read_again(store, savepoint.query, logs)
+            about_sources = (*about_sources, *found)
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)
@@ -207,11 +212,7 @@ def plan(
         copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
         warnings=(
             *(restore_checks.unknown_outputs(savepoint) if asked and check_outputs else ()),
-            *(
-                restore_checks.topics_read_again(store, savepoint)
-                if asked and sources is None
-                else ()
-            ),
+            *about_sources,
         ),
     )  # fmt: skip
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
-from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError, VerificationError
+from savepoints.checkpoint.logs.source_kind import kind_of
+from savepoints.errors import (
+    IncompatibleError,
+    NotAlignedError,
+    NotFoundError,
+    SavepointsError,
+    SourceDataGoneError,
+    VerificationError,
+)
 from savepoints.io import Location, in_parallel
-from savepoints.model import Cut, Savepoint
+from savepoints.model import Savepoint
 from savepoints.operations.savepoint import history
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import owner_prefix
+from savepoints.sources import input_files, source_logs
+from savepoints.sources.source_logs import SourceLogs
 from savepoints.store import bindings
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
-from savepoints.store.savepoint.manifest import StoredFile
+from savepoints.store.savepoint.manifest import Manifest, StoredFile
 from savepoints.texts import count_text
 
 # Bytes of a file that is read in no time.
 _ALWAYS_READ = 1 << 20
+_ACCEPT = "accept the loss with --accept-unreplayable"
 
 
 def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
@@ -49,17 +61,34 @@ def refuse_broken(savepoint: Savepoint) -> None:
         )
 
 
-def refuse_unreplayable(query: str, cut: Cut, paths: Iterable[str]) -> None:
-    """Refuse to go back where a source cannot give again what it gave since."""
-    if found := source_positions.unreplayable(cut.offsets, paths):
+def require_read_again(store: Store, query: str, saved: SourceLogs) -> list[str]:
+    """Refuse to go back to a batch where a source cannot give again what it gave since.
+
+    Kafka and Delta refuse by themselves what they no longer have. A socket keeps nothing, and a
+    file source passes over files that are gone without a word.
+
+    Returns:
+        What a person should know of files that are there.
+
+    Raises:
+        IncompatibleError: If a source keeps nothing.
+        SourceDataGoneError: If files that were read since are gone.
+    """
+    if found := source_positions.unreplayable(saved.offsets.sources, saved.entries):
         raise IncompatibleError(
-            f"{unreplayable_text(query, found)}, so records after batch {cut.batch_id} would be "
+            f"{unreplayable_text(query, found)}, so records after batch {saved.batch_id} would be "
             "lost",
-            hint="accept the loss with --accept-unreplayable; in the future, read from Kafka, "
-            "files or tables",
+            hint=f"{_ACCEPT}; in the future, read from Kafka, files or tables",
             query=query,
             sources=list(found),
         )
+    generations = store.generations.all(query)
+    # A source that had read nothing yet has no position, which would say of what kind it is.
+    if not generations or not any(
+        at is None or kind_of(at) == "files" for at in saved.offsets.sources
+    ):
+        return []
+    return _require_files(query, saved, Location.of(generations[0].checkpoint))
 
 
 def unreplayable_text(query: str, sources: Sequence[int]) -> str:
@@ -69,6 +98,43 @@ def unreplayable_text(query: str, sources: Sequence[int]) -> str:
         f"{query} cannot read the records of {which} again: like Spark's socket source, this kind "
         "of source counts its records but does not keep them"
     )
+
+
+def _require_files(query: str, saved: SourceLogs, checkpoint: Location) -> list[str]:
+    """Look for the files that were read up to where a query is now, and not by a batch."""
+    try:
+        newest = position.newest_in(checkpoint, "offsets")
+        since = source_logs.of_checkpoint(checkpoint, newest).files_since(saved)
+    except (FileNotFoundError, IncompatibleError):
+        unknown = (
+            f"it is unknown which files {query} has read since batch {saved.batch_id}, because "
+            f"{checkpoint} does not say it: those that are gone by now will not be read again"
+        )
+        return [unknown]
+    try:
+        unlike = input_files.look(since)
+    except SavepointsError as error:
+        error.hint = f"{error.hint}; or go back without looking for the files: {_ACCEPT}"
+        raise
+    files = count_text(len(since), "file")
+    which = f"of {files} that {query} has read since batch {saved.batch_id}"
+    if unlike.gone:
+        raise SourceDataGoneError(
+            f"{which}, {len(unlike.gone)} are gone (first: {unlike.gone[0]}), so their records "
+            "would be lost",
+            hint=f"copy them back to where they were, or {_ACCEPT}",
+            query=query,
+            files=list(unlike.gone),
+        )
+    again = f"{which}, {len(unlike.changed)} were written again"
+    what = "what is in them now will be read"
+    return [f"{again} (first: {first}): {what}" for first in unlike.changed[:1]]
+
+
+def logs_of(store: Store, stored: Manifest) -> SourceLogs:
+    """Return what a savepoint has of its sources."""
+    places = {one.path: one.stored_at for one in stored.native}
+    return source_logs.of_files(store.root, stored.savepoint.cut.batch_id, places)
 
 
 def unknown_outputs(savepoint: Savepoint) -> tuple[str, ...]:

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_offsets
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    is_added,
+    kafka_offsets,
+)
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
 from savepoints.sources.archive import first_at_time
@@ -47,13 +52,15 @@ def require_available(
     names = {topic for topic, _, _ in wanted}
     _require_same(names, topics or {}, settings)
     found = available_ranges.ranges(names, settings, archives)
-    known = {(topic, partition) for topic, partition, _ in wanted}
+    known: dict[str, set[int]] = {}
+    for topic, partition, _ in wanted:
+        known.setdefault(topic, set()).add(partition)
     # A partition that was added since is read from its beginning.
     wanted += [
         (topic, partition, 0)
         for topic, parts in found.items()
         for partition in parts
-        if (topic, partition) not in known
+        if is_added(known[topic], partition)
     ]
     available = [found.get(topic, {}).get(partition) for topic, partition, _ in wanted]
     gone = [
@@ -100,7 +107,8 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
         raise SourceDataGoneError(
             f"{which} deleted and recreated at {settings.bootstrap_servers} since the savepoint "
             "was taken, so the saved offsets now refer to other records",
-            hint="choose a newer savepoint: savepoints list --check-sources",
+            hint="choose a newer savepoint (savepoints list --check-sources), or start over with "
+            "the new topic: savepoints reset QUERY --to-earliest",
             topics=[
                 {"topic": name, "wanted_id": known[name], "found_id": now[name]} for name in renewed
             ],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, TypeAlias
 
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, is_added
 from savepoints.errors import SourceDataGoneError, UsageError
 from savepoints.sources.kafka.offsets import Range, Ranges
 
@@ -21,6 +21,9 @@ TargetKind = Literal["earliest", "latest", "current", "offset", "time", "shift",
 TargetScope: TypeAlias = Mapping[str, frozenset[int] | None]
 # By topic and partition, from which offset to which, without the last one.
 Skips: TypeAlias = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+
+
+_STAYS = "stays"
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ class Move:
     from_archive: int = 0
 
     @property
+    def is_placed(self) -> bool:
+        """Whether Spark would begin a partition elsewhere that was added: it begins at 0."""
+        return self.why != _STAYS and (self.to > 0 or self.from_archive > 0)
+
+    @property
     def records(self) -> int:
         """Offsets to read again (negative: to skip), from the current position."""
         return (self.earliest if self.current is None else self.current) - self.to
@@ -99,6 +107,18 @@ def parse_scope(texts: Sequence[str]) -> TargetScope:
     return scope
 
 
+def read_of(current: KafkaOffsets, ranges: Ranges) -> Ranges:
+    """Return the ranges of partitions that a query reads, or will read because they were added."""
+    return {
+        topic: {
+            part: one
+            for part, one in parts.items()
+            if part in current[topic] or is_added(current[topic], part)
+        }
+        for topic, parts in ranges.items()
+    }
+
+
 def resolve(
     target: Target,
     current: KafkaOffsets,
@@ -112,10 +132,16 @@ def resolve(
 
     Args:
         skipped: Topics that move to their end instead, between the queries of a chain.
-        allow_data_loss: Start with what Kafka has where earlier records are gone.
+        allow_data_loss: Start with what Kafka has where earlier records are gone, and without the
+            partitions that it does not have any more.
     """
-    problems = _unknown(target, current, ranges, scope, skipped)
-    gone, moves = [], []
+    problems = _unknown(target, ranges, scope, skipped)
+    gone = [
+        f"{topic} partition {partition}, which was deleted"
+        for topic, partition, _ in by_partition(current)
+        if partition not in ranges.get(topic, {})
+    ]
+    moves = []
     for topic, partition, found in by_partition(ranges):
         now = current.get(topic, {}).get(partition)
         to, why = _to(target, now, found, scope, skipped)
@@ -173,7 +199,9 @@ def _to(
     if scope is not None:
         parts = scope.get(found.topic, frozenset())
         if parts is not None and found.partition not in parts:
-            return stays, "stays"
+            return stays, _STAYS
+    if target.kind == "current" and now is None:
+        return stays, _STAYS
     if target.kind in {"file", "time"}:
         return (target.offsets or {}).get(found.topic, {}).get(found.partition), ""
     fixed = {
@@ -188,7 +216,6 @@ def _to(
 
 def _unknown(
     target: Target,
-    current: KafkaOffsets,
     ranges: Ranges,
     scope: TargetScope | None,
     skipped: Sequence[str],
@@ -201,14 +228,13 @@ def _unknown(
             continue
         missing = sorted((chosen or frozenset()) - set(ranges[topic]))
         problems += [f"topic {topic} has no partition {one}" for one in missing]
-    named = {"the file": target.offsets or {}} if target.kind == "file" else {}
-    for who, offsets in {"the query's position": current, **named}.items():
-        problems += [
-            f"{who} includes {topic} partition {partition}, which Kafka does not have"
-            for topic, parts in offsets.items()
-            for partition in parts
-            if partition not in ranges.get(topic, {})
-        ]
+    named = target.offsets or {} if target.kind == "file" else {}
+    problems += [
+        f"the file includes {topic} partition {partition}, which Kafka does not have"
+        for topic, parts in named.items()
+        for partition in parts
+        if partition not in ranges.get(topic, {})
+    ]
     return problems
 
 

@@ -120,6 +120,20 @@ def test_a_topic_that_was_deleted_and_recreated_makes_its_savepoints_unrestorabl
 
 
 @pytest.mark.kafka
+def test_trap_partitions_that_the_query_does_not_name_do_not_count(broker: Broker) -> None:
+    """A topic with a retention has lost the first records of each."""
+    topic = broker.make(partitions=2)
+    for part in (0, 1):
+        broker.put(topic, part, *[HOUR] * 5)
+    broker.forget(topic, 0, 3)
+
+    found = availability.check_savepoint(at({topic: {1: 5}}), broker.settings)
+
+    assert found.restorable == "yes"
+    assert [one.partition for one in found.partitions] == [1]
+
+
+@pytest.mark.kafka
 def test_a_compacted_topic_keeps_offsets_and_loses_records_and_that_is_said(
     broker: Broker,
 ) -> None:

@@ -11,11 +11,13 @@ import pytest
 from deltalake import DeltaTable
 
 from savepoints import faults
+from savepoints.checkpoint.logs import file_log
 from savepoints.errors import (
     NotAlignedError,
     NotFoundError,
     QueryRunningError,
     SavepointNotFoundError,
+    SourceDataGoneError,
     StalePlanError,
     UnfinishedOperationError,
     UsageError,
@@ -87,6 +89,23 @@ def assert_back(line: Line, generation: int = 2, rewound: int = REWOUND) -> None
             assert line.sources(reader, batch) == (behind,)
     assert line.sources("bronze", SAVED) == (topic(SAVED),)
     assert journal.all_unfinished(line.store.root) == []
+
+
+def test_trap_the_first_query_has_read_files_that_were_cleaned_up(line: Line) -> None:
+    """It is refused with an option as the way out, which the command has to have."""
+    line.add("bronze", file_log.position)
+    for batch in range(NEWEST + 1):
+        entry = file_log.entry(batch, [line.place.uri / f"in/{batch}.json"], 0)
+        line.live("bronze").put(f"sources/0/{batch}", entry)
+    line.add("silver", line.reads("bronze"))
+    for query in ("bronze", "silver"):
+        line.save(query, "good")
+
+    with pytest.raises(SourceDataGoneError, match="2 are gone") as refused:
+        plan(line, "bronze", "good")
+
+    assert "--accept-unreplayable" in refused.value.hint
+    assert len(plan(line, "bronze", "good", accept_unreplayable=True).members) == 2
 
 
 def test_all_queries_go_back_to_a_group_and_readers_behind_the_rewinds(line: Line) -> None:

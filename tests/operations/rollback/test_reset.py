@@ -24,8 +24,9 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.operations.rollback import reset, rollback
-from savepoints.operations.rollback.reset import ResetPlan
+from savepoints.operations.rollback.reset import ResetPlan, State
 from savepoints.operations.rollback.target import BeforeLast
+from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
@@ -244,6 +245,90 @@ def test_partial_reset_when_a_topic_is_missing(query: Query, broker: Broker) -> 
     with pytest.raises(SourceDataGoneError, match=f"Kafka has no topic {query.topic}"):
         query.plan(Target("earliest"))
     assert contents(query.place) == before
+
+
+@pytest.mark.parametrize("state", ["empty", "keep"])
+def test_trap_a_topic_is_recreated_with_fewer_partitions(
+    query: Query, broker: Broker, state: State
+) -> None:
+    """No target would be accepted, and no savepoint: the query could go nowhere for good."""
+    broker.remove(query.topic)
+    broker.make(partitions=1, name=query.topic)
+    broker.put(query.topic, 0, timedelta(hours=1))
+
+    with pytest.raises(SourceDataGoneError, match="partition 1, which was deleted") as refused:
+        query.plan(Target("earliest"), state=state)
+    assert "--allow-data-loss" in refused.value.hint
+    plan = query.plan(Target("earliest"), state=state, allow_data_loss=True)
+    done = reset.execute(plan, query.store)
+
+    assert any(f"any more: {query.topic} partition 1" in one for one in plan.warnings)
+    now = position.read(Location.of(done.checkpoint))
+    assert now.offsets == {query.topic: {0: 0}}
+
+
+def read_by(query: Query, *positions: str) -> None:
+    """Let the query have one source for each of these positions."""
+    for path in ("offsets/2", "offsets/3"):
+        metadata = query.checkpoint.get(path).splitlines()[:2]
+        lines = [*metadata, *(one.encode() for one in positions)]
+        query.checkpoint.put(path, b"\n".join(lines))
+
+
+def test_trap_a_query_that_names_its_partitions_is_not_told_to_read_others(
+    query: Query, broker: Broker
+) -> None:
+    """By Spark's option `assign`: it would fail at each start on partitions of others."""
+    broker.grow(query.topic, 3)
+    broker.put(query.topic, 2, timedelta(hours=1))
+    broker.forget(query.topic, 0, 5)
+    own = {query.topic: {1: 3}}
+    read_by(query, kafka_position(own))
+
+    plan = query.plan(Target("earliest"))
+    assert plan.sources == (("0", kafka_position({query.topic: {1: 0}})),)
+    assert plan.offsets == {query.topic: {1: 0, 2: 0}}
+    assert [one.to for one in query.plan(Target("latest")).moves] == [4, 1]
+    (warned,) = [one for one in query.plan(Target("latest")).warnings if "assign" in one]
+    assert warned.endswith(f"add --topic {query.topic}:1")
+    scope = reset_targets.parse_scope([f"{query.topic}:1"])
+    scoped = query.plan(Target("latest"), scope=scope)
+    assert scoped.sources == (("0", kafka_position({query.topic: {1: 4}})),)
+    assert not any("assign" in one for one in scoped.warnings)
+
+
+def test_trap_two_sources_each_have_their_own_partitions(query: Query) -> None:
+    read_by(query, *(kafka_position({query.topic: {part: 2}}) for part in (0, 1)))
+
+    plan = query.plan(Target("latest"), state="keep")
+
+    assert [place for _, place in plan.sources] == [
+        kafka_position({query.topic: {0: 10}}),
+        kafka_position({query.topic: {1: 4}}),
+    ]
+
+
+def test_trap_one_of_several_topics_was_deleted(query: Query, broker: Broker) -> None:
+    """As one that a pattern matched: Spark refuses to go on, too, and so did each reset."""
+    both = kafka_position({query.topic: {0: 6, 1: 3}, "deleted": {0: 5}})
+    path = "offsets/3"
+    query.checkpoint.put(
+        path, offset_log.with_batch(query.checkpoint.get(path), path, positions=[both])
+    )
+
+    with pytest.raises(SourceDataGoneError, match="has no topic deleted") as refused:
+        query.plan(Target("current"))
+    assert "--allow-data-loss" in refused.value.hint
+    plan = query.plan(Target("current"), allow_data_loss=True)
+
+    assert plan.sources == (("0", query.read(6, 3)),)
+    assert any("any more: deleted partition 0" in one for one in plan.warnings)
+    assert query.plan(broker.now - timedelta(hours=7), allow_data_loss=True).offsets == {
+        query.topic: {0: 3, 1: 3}
+    }
+    broker.remove(query.topic)
+    with pytest.raises(SourceDataGoneError, match="has no topic"):
+        query.plan(Target("current"), allow_data_loss=True)
 
 
 def test_an_interrupted_reset_is_only_finished_as_it_was_begun(query: Query) -> None:

@@ -129,6 +129,10 @@ def test_a_checkpoint_that_is_whole_is_left_alone(query: Query) -> None:
         ("offsets/2", None, "offsets/2 is missing"),
         ("offsets/3", b"v1\n{", "offsets/3"),
         ("commits/3", b"garbage", "commits/3"),
+        # A full disk leaves files without bytes, which no list has, and at which Spark stops.
+        ("offsets/4", b"", "offsets/4 is empty"),
+        ("commits/3", b"", "commits/3 is empty"),
+        ("sources/0/3", b"", "sources/0/3"),
         ("state/0/1/4.zip", None, "version 4 of the state cannot be read"),
         ("state/0/_metadata/metadata", None, "operator metadata"),
     ],

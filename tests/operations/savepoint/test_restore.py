@@ -216,6 +216,14 @@ def with_source_entry(store: Store, taken: Savepoint) -> None:
     store.root.put(where, edited.to_bytes())
 
 
+def without_source_entry(store: Store, taken: Savepoint) -> None:
+    """Leave out what the source has read, as earlier versions saved it of a damaged checkpoint."""
+    stored = store.manifest(taken.id)
+    kept = tuple(one for one in stored.native if one.path != "sources/0/0")
+    where = manifest.manifest_path(taken.id)
+    store.root.put(where, dataclasses.replace(stored, native=kept).to_bytes())
+
+
 def without_partition(store: Store, taken: Savepoint) -> None:
     """Leave a state partition out."""
     stored = store.manifest(taken.id)
@@ -243,6 +251,7 @@ def with_other_ids(store: Store, taken: Savepoint) -> None:
     ("sample", "damage", "error"),
     [
         ("rocksdb", with_source_entry, SourceLogError),
+        ("rocksdb", without_source_entry, SourceLogError),
         ("rocksdb", without_partition, PartitionCountError),
         ("hdfs", without_partition, PartitionCountError),
         ("two_sources", with_source_entry, SourceLogError),

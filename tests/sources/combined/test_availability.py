@@ -117,6 +117,19 @@ def test_what_is_gone_is_named_and_never_clamped(broker: Broker) -> None:
     assert "no-such-topic partition 0: wanted offset 1, available nothing" in refused.value.message
 
 
+def test_trap_partitions_of_others_have_lost_their_first_records(broker: Broker) -> None:
+    """Of a query that names its partitions; what was added since has a higher number."""
+    topic = broker.make(partitions=3)
+    for part in range(3):
+        broker.put(topic, part, *[HOUR] * 5)
+    broker.forget(topic, 0, 3)
+
+    assert available(broker, {topic: {1: 2, 2: 2}})
+    broker.forget(topic, 2, 3)
+    with pytest.raises(SourceDataGoneError, match="partition 2: wanted offset 0"):
+        available(broker, {topic: {1: 2}})
+
+
 def test_where_a_topic_was_at_a_time(broker: Broker) -> None:
     topic = broker.make()
     broker.put(topic, 0, timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))

@@ -94,8 +94,11 @@ def test_plan_file_with_an_extra_partition() -> None:
 def test_partial_reset_when_a_topic_is_missing() -> None:
     """Kafka's tool resets the other topics and exits with 1."""
     both: KafkaOffsets = {**CURRENT, "returns": {0: 5}}
-    with pytest.raises(UsageError, match="returns partition 0, which Kafka does not have"):
+    with pytest.raises(SourceDataGoneError, match="returns partition 0, which was deleted"):
         resolve(Target("earliest"), both, KAFKA)
+    assert resolve(Target("earliest"), both, KAFKA, allow_data_loss=True) == resolve(
+        Target("earliest"), CURRENT, KAFKA
+    )
 
 
 def test_a_new_partition_begins_where_spark_would_begin_it() -> None:

@@ -1,0 +1,93 @@
+"""A query that reads a Delta table whose log has been cleaned up, as each is after a month."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from savepoints.checkpoint.logs import offset_log, table_position
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import SourceDataGoneError
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.operations.rollback import reset, rollback
+from savepoints.sources import delta_versions
+from savepoints.sources.kafka.reset_targets import Target
+from tests.outputs import tables
+from tests.samples import take, unpack
+
+QUERY = "totals"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A query whose batches 1 to 3 have read up to versions 1 to 3, with a savepoint of batch 1."""
+
+    store: Store
+    place: Location
+    uri: str
+    saved: str
+
+    def back(self, *, check: bool = True) -> rollback.RollbackPlan:
+        return rollback.plan(
+            self.store, self.saved, query=QUERY, rewind_outputs=False, check_source=check
+        )
+
+    def clean_up(self, below: int) -> None:
+        tables.opened(self.uri).create_checkpoint()
+        tables.clean_up(self.uri, below)
+
+
+@pytest.fixture
+def reader(on_local: Location, local_store: Store) -> Reader:
+    uri = tables.unpack("plain", on_local / "events")
+    table_id = str(tables.opened(uri).metadata().id)
+    live = unpack("rocksdb", on_local / "live")
+    live.delete([info.path for info in live.list("sources")])
+    for batch in range(4):
+        path = f"offsets/{batch}"
+        if live.exists(path):
+            read = table_position.after(table_id, batch).text
+            live.put(path, offset_log.with_batch(live.get(path), path, positions=[read]))
+    saved = take(local_store, live, batch_id=1).id
+    bound = QuerySettings(app="m:a", checkpoints=str(on_local / "next"), tables={"events": uri})
+    settings = Settings(queries={QUERY: bound})
+    return Reader(local_store.with_settings(settings), on_local, uri, saved)
+
+
+def test_trap_a_rollback_leads_to_versions_that_the_log_no_longer_has(reader: Reader) -> None:
+    """The outputs would go back, and then the query could not be started."""
+    reader.clean_up(2)
+    assert reader.back().batch_id == 1
+    reader.clean_up(3)
+
+    with pytest.raises(SourceDataGoneError, match=r"read version 2 of .*before 3") as refused:
+        reader.back()
+
+    assert "savepoints reset QUERY --to-earliest" in refused.value.hint
+    assert reader.back(check=False).batch_id == 1
+
+
+def test_what_is_left_of_the_first_rows_needs_no_commit(reader: Reader) -> None:
+    """And tables at other places, and other sources, are not looked at."""
+    reader.clean_up(3)
+    at = table_position.after(str(tables.opened(reader.uri).metadata().id), 1)
+
+    delta_versions.require_commits([replace(at, in_snapshot=True).text], [reader.uri])
+    delta_versions.require_commits([at.text], [])
+    delta_versions.require_commits([None, '{"orders":{"0":1}}'], ["/nowhere"])
+    with pytest.raises(SourceDataGoneError):
+        delta_versions.require_commits([at.text], [reader.uri])
+
+
+def test_trap_a_query_that_begins_anew_needs_no_commit_of_its_table(reader: Reader) -> None:
+    """It reads the table as it is; that commits were gone was called a loss of data."""
+    reader.clean_up(3)
+
+    plan = reset.plan(reader.store, QUERY, Target("earliest"))
+
+    assert plan.sources == ()
+    assert any("startingVersion" in one for one in plan.warnings)
+    with pytest.raises(SourceDataGoneError, match="before 3"):
+        reset.plan(reader.store, QUERY, Target("earliest"), state="keep")
