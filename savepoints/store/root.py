@@ -137,8 +137,12 @@ class Store:
         Raises:
             StoreNotFoundError: If the bucket does not exist.
             CredentialsError: If it may not be read or written.
+            IncompatibleError: If somebody else has a table or files where a store has its tables.
         """
         if not self.exists():
+            for table in (self.catalog, self.generations, self.ledger, self.events):
+                with suppress(VerificationError):  # One that is damaged is a store's.
+                    table.all()
             mark = {"format": FORMAT, "made_at": rfc3339(utc_now())}
             with suppress(FileExistsError):
                 self.root.create(_MARK, json.dumps(mark).encode())

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from savepoints.delta_reader import files_with, open_delta, small_rows
-from savepoints.errors import SavepointsError, VerificationError
+from savepoints.errors import IncompatibleError, SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel, persistently, storage_options
 from savepoints.io_errors import plain, unavailable
 from savepoints.moments import rfc3339
@@ -236,12 +236,19 @@ class StoreTable:
         # another process may have made it since it was not found.
         for _ in range(2):
             try:
-                return open_delta(self.location, options=options)
+                table = open_delta(self.location, options=options)
             except TableNotFoundError:
-                if not self.location.list("_delta_log"):
+                there = {info.path.partition("/")[0] for info in self.location.list()}
+                if not there:
                     return None
+                if not there & {"_delta_log", checksums.DIRECTORY}:
+                    raise self._foreign("files that savepoints did not write") from None
             except (DeltaError, OSError) as error:
                 raise self._damaged(error) from None
+            else:
+                if _CHECKSUM not in {one.name for one in table.schema().fields}:
+                    raise self._foreign("a table that savepoints did not make")
+                return table
         raise self._damaged("the start of its log is missing")
 
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
@@ -274,6 +281,16 @@ class StoreTable:
             return small_rows(self.location, table, columns, files, known=known)
         except (DeltaError, OSError) as error:
             raise self._damaged(error) from None
+
+    def _foreign(self, what: str) -> IncompatibleError:
+        """Return the error for a directory that somebody else has filled."""
+        root, _, name = str(self.location).rpartition("/")
+        return IncompatibleError(
+            f"{self.location} has {what}, but a store at {root} would keep its own table there",
+            hint=f"choose a directory of its own for the store, such as {root}/savepoints; "
+            f"nothing in {name}/ was changed",
+            table=str(self.location),
+        )
 
     def _damaged(self, why: object) -> SavepointsError:
         """Return the error for a table that cannot be read: damaged, or out of reach for now."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from savepoints.errors import SavepointsError, VerificationError
+from savepoints.errors import IncompatibleError, SavepointsError, VerificationError
 from savepoints.io import Location, storage_options
 from savepoints.store.tables import delta_table as tables
 from savepoints.store.tables.delta_table import StoreTable
@@ -98,6 +98,31 @@ def test_a_damaged_table_is_named_and_never_made_anew_by_itself(
 
 
 @pytest.mark.s3
+def test_trap_a_table_of_the_user_s_gets_the_rows_of_a_store(table: StoreTable) -> None:
+    """`events` is a good name for a table, and Delta merges the columns of both."""
+    where, options = str(table.location), storage_options(table.location.uri)
+    theirs = pa.table({"event": ["paid", "sent"]})
+    write_deltalake(where, theirs, storage_options=options)
+
+    for use in (lambda: table.append([row(1)]), table.rows):
+        with pytest.raises(IncompatibleError, match="has a table that savepoints did not make"):
+            use()
+
+    now = DeltaTable(where, storage_options=options)
+    assert (now.version(), now.to_pyarrow_table()) == (0, theirs)
+
+
+def test_trap_files_of_the_user_s_become_a_table_of_a_store(table: StoreTable) -> None:
+    """A `_delta_log` beside them would make all readers take the directory for a table."""
+    table.location.put("day=1/part-0.json", b"{}")
+
+    for use in (lambda: table.append([row(1)]), table.rows):
+        with pytest.raises(IncompatibleError, match="has files that savepoints did not write"):
+            use()
+
+    assert [info.path for info in table.location.list()] == ["day=1/part-0.json"]
+
+
 def test_made_anew_the_damaged_files_are_kept_aside(table: StoreTable, place: Location) -> None:
     table.append([row(1)])
     table.location.put("_delta_log/00000000000000000001.json", b"{ damaged")
