@@ -63,6 +63,8 @@ _AZURE_SECRETS = (
     "AZURE_STORAGE_SAS_TOKEN",
 )
 _PIECE = 1 << 20
+# No directory is called so.
+_DOCUMENTS = (".json", ".checkpoint.parquet")
 # Linux' error for a hard link across file systems (EXDEV).
 _OTHER_MOUNT = "(os error 18)"
 
@@ -200,7 +202,7 @@ class Location:
         """List all files below a directory, sorted by path, without directory markers.
 
         S3A leaves zero-byte objects where it made directories; nothing that Spark, Delta or this
-        library writes is empty.
+        library writes is empty. A document that is, after a power failure, is no marker.
 
         Args:
             prefix: The directory.
@@ -221,7 +223,8 @@ class Location:
                         meta["last_modified"],
                     )
                     for meta in chunk
-                    if meta["path"].startswith(root) and meta["size"] > 0
+                    if meta["path"].startswith(root)
+                    and (meta["size"] > 0 or meta["path"].endswith(_DOCUMENTS))
                 ]
         return sorted(found, key=lambda info: info.path)
 

@@ -158,6 +158,13 @@ def test_markers_of_directories_are_not_listed(place: Location) -> None:
     assert [info.path for info in place.list()] == ["a/1"]
 
 
+def test_a_document_that_was_emptied_is_listed(place: Location) -> None:
+    for name in ("a/1.json", "a/1.checkpoint.parquet"):
+        place.put(name, b"")
+
+    assert [info.path for info in place.list()] == ["a/1.checkpoint.parquet", "a/1.json"]
+
+
 def test_only_the_first_creates(place: Location) -> None:
     tag = place.create("lease", b"first")
 
