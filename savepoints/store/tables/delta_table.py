@@ -21,7 +21,7 @@ from savepoints.errors import IncompatibleError, SavepointsError, VerificationEr
 from savepoints.io import Location, in_parallel, persistently, storage_options
 from savepoints.io_errors import plain, unavailable
 from savepoints.moments import rfc3339
-from savepoints.store.tables import checksums
+from savepoints.store.tables import checksums, columns
 from savepoints.store.tables.open_tables import OpenTables
 
 if TYPE_CHECKING:
@@ -253,6 +253,7 @@ class StoreTable:
 
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
         read = self.tables.rows(self.location, table, lambda: self._read(table))
+        self._refuse_newer(read.schema)
         rows = _python_rows(read)
         for row in rows:
             if row.pop(_CHECKSUM, None) != _checksum(row):
@@ -260,6 +261,17 @@ class StoreTable:
                     f"the row {next(iter(row.values()))} does not match its checksum"
                 )
         return rows
+
+    def _refuse_newer(self, found: pa.Schema) -> None:
+        """Refuse rows that say something of which this version knows nothing."""
+        unknown = set(columns.names(found)) - {*columns.names(self.schema), _CHECKSUM}
+        if unknown:
+            raise IncompatibleError(
+                f"the table {self.location} has columns that this version of savepoints does not "
+                f"know: {', '.join(sorted(unknown))}",
+                hint="a newer version has written it: upgrade savepoints on this machine",
+                table=str(self.location),
+            )
 
     def _known(self, table: DeltaTable, key: str, values: Sequence[str]) -> set[str]:
         """Return which values of a column of text a table has; only files that may are opened."""

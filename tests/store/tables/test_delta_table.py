@@ -61,6 +61,39 @@ def test_columns_that_come_later_do_not_spoil_the_checksums_of_old_rows(place: L
     assert by_id(newer) == [{**row(1), "new": None}, {**row(2), "new": "b"}]
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "unknown"),
+    [
+        (pa.field("new", pa.string()), "b", "new"),
+        (
+            pa.field("known", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.int64())]))),
+            [],
+            "known.b",
+        ),
+    ],
+    ids=["column", "field"],
+)
+def test_trap_what_a_newer_version_added_looks_like_a_bug_or_damage(
+    column: pa.Field[Any], value: object, unknown: str, on_local: Location
+) -> None:
+    """Both work with one store for a while; the older one adds rows and takes none for damaged."""
+    known = pa.field("known", pa.list_(pa.struct([("a", pa.int64())])))
+    older = StoreTable(on_local / "table", SCHEMA.append(known))
+    rest = SCHEMA.append(known) if column.name == "new" else SCHEMA
+    newer = StoreTable(on_local / "table", rest.append(column))
+    newer.append([{**row(1), column.name: value}])
+    decided: list[object] = []
+
+    for use in (older.rows, lambda: older.change(("id",), decided.append)):  # type: ignore[arg-type]
+        with pytest.raises(IncompatibleError, match=f"does not know: {unknown}\n") as refused:
+            use()
+
+    assert "upgrade savepoints" in refused.value.hint
+    assert decided == []
+    older.append([row(2)], key="id")
+    assert [one["id"] for one in by_id(newer)] == ["id-1", "id-2"]
+
+
 def test_a_value_that_was_changed_is_found(on_local: Location) -> None:
     """As a flipped bit would, which Parquet without checksums does not notice."""
     table = StoreTable(on_local / "table", SCHEMA)
