@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -23,6 +24,8 @@ from savepoints.errors import (
 from savepoints.io import Location, in_parallel, storage_options
 from savepoints.uri import Uri
 from tests import second_s3
+from tests.faults import s3_proxy
+from tests.faults.s3_proxy import Fault, proxy_of
 
 # Here the differences between the kinds of store are the point.
 pytestmark = pytest.mark.s3
@@ -428,3 +431,30 @@ def test_without_hdfs_native_its_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         Location.of("hdfs://a-node-nobody-asked/x").get("a")
 
     assert "savepoints[hdfs]" in refused.value.hint
+
+
+@pytest.mark.nightly
+def test_trap_a_large_file_takes_longer_than_half_a_minute(
+    on_s3: Location, on_local: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 50 MB a second that is one of 1.5 GB; obstore gives up a request after that time."""
+    monkeypatch.setattr(s3_proxy, "_SLOW_SECONDS", 31)
+    data = b"large" * 1000
+    on_s3.put("large", data)
+    acts: list[Callable[[], object]] = [
+        lambda: on_s3.get("large"),
+        lambda: on_s3.sha256("large"),
+        lambda: on_local.copy_from(on_s3, "large", "copy"),
+        lambda: on_s3.copy_from(on_s3, "large", "copy"),
+    ]
+
+    def call(act: Callable[[], object]) -> object:
+        return act()
+
+    with proxy_of(s3_endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        with proxy.faults(lambda one: Fault.SLOW if one.method in {"GET", "PUT"} else None):
+            got, digest, *_ = in_parallel(call, acts)
+
+    assert got == on_local.get("copy") == on_s3.get("copy") == data
+    assert digest == hashlib.sha256(data).hexdigest()
