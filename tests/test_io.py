@@ -355,7 +355,6 @@ def test_a_server_that_is_down_is_an_error_with_a_hint(
 ) -> None:
     from savepoints.local.service import free_ports
 
-    monkeypatch.setattr("savepoints.io.RETRY_SECONDS", 0)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_ports(1)[0]}")
 
     with pytest.raises(SavepointsError, match="s3://b/x") as refused:
@@ -379,7 +378,6 @@ def test_a_changed_s3_endpoint_is_used(
     monkeypatch: pytest.MonkeyPatch, bucket: str, s3_endpoint: str
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setattr("savepoints.io.RETRY_SECONDS", 0)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     with pytest.raises(SavepointsError):
         Location.of(f"s3://{bucket}").list()
