@@ -11,12 +11,18 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from savepoints.config.settings import Settings
-from savepoints.errors import IncompatibleError, StoreNotFoundError, UsageError, VerificationError
+from savepoints.errors import (
+    IncompatibleError,
+    SavepointsError,
+    StoreNotFoundError,
+    UsageError,
+    VerificationError,
+)
 from savepoints.io import Location
 from savepoints.model import new_id
 from savepoints.moments import rfc3339, utc_now
 from savepoints.plan import Progress, silent
-from savepoints.store.locks import readers
+from savepoints.store.locks import conditional, readers
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables.catalog import Catalog
@@ -137,9 +143,11 @@ class Store:
         Raises:
             StoreNotFoundError: If the bucket does not exist.
             CredentialsError: If it may not be read or written.
-            IncompatibleError: If somebody else has a table or files where a store has its tables.
+            IncompatibleError: If somebody else has a table or files where a store has its tables,
+                or two processes could overwrite each other's objects there.
         """
         if not self.exists():
+            self._require_conditions()
             for table in (self.catalog, self.generations, self.ledger, self.events):
                 with suppress(VerificationError):  # One that is damaged is a store's.
                     table.all()
@@ -148,6 +156,22 @@ class Store:
                 self.root.create(_MARK, json.dumps(mark).encode())
                 progress(f"created a store at {self.root}")
         return self
+
+    def _require_conditions(self) -> None:
+        """Refuse a place in which no lease would hold, before anything relies on one."""
+        directory = self.root / "scratch" / new_id("op", utc_now())
+        try:
+            ignored = conditional.problem(directory)
+        finally:
+            with suppress(SavepointsError):  # What may not be deleted is left for `gc`.
+                directory.delete([info.path for info in directory.list()])
+        if ignored is not None:
+            raise IncompatibleError(
+                f"there can be no store at {self.root}: {ignored}, and {conditional.CONSEQUENCE}",
+                hint="use a store that supports conditional writes, such as S3, or a newer version "
+                "of its server",
+                uri=str(self.root),
+            )
 
     def with_settings(self: _S, settings: Settings) -> _S:  # noqa: PYI019
         """Return the same store, for verbs that are to use other settings."""

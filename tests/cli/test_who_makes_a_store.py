@@ -13,6 +13,7 @@ from savepoints.errors import IncompatibleError, StoreNotFoundError
 from savepoints.handle import Store
 from savepoints.io import Location
 from tests.cli.conftest import Call
+from tests.denied import unconditional
 from tests.samples import take, unpack
 
 
@@ -59,6 +60,18 @@ def test_trap_a_store_above_a_table_called_events_writes_into_it(
     assert f"such as {on_local}/savepoints" in refused.error["hint"]
     assert [info.path for info in on_local.list()] == before
     assert call("init", "--store", str(on_local / "savepoints")).code == 0
+
+
+@pytest.mark.parametrize("header", ["If-None-Match", "If-Match"])
+def test_trap_a_server_that_ignores_conditions_gives_two_processes_one_lease(
+    header: str, on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with unconditional(s3_endpoint, header) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(IncompatibleError, match=f"the store ignores {header}"):
+            Store.at(str(on_s3 / "store")).make()
+
+        assert on_s3.list() == []
 
 
 def test_a_store_that_lost_its_mark_is_one_again_though_it_is_damaged(on_local: Location) -> None:
