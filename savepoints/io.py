@@ -80,8 +80,8 @@ _AZURE_SECRETS = (
 _PIECE = 1 << 20
 # No directory is called so.
 _DOCUMENTS = (".json", ".checkpoint.parquet")
-# Linux' error for a hard link across file systems (EXDEV).
-_OTHER_MOUNT = "(os error 18)"
+# Linux' error for a hard link across file systems (EXDEV), and what S3 says from 5 GiB on.
+_NOT_COPIED = {"file": "(os error 18)", "s3": "maximum allowable size for a copy source"}
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,8 @@ class Location:
     def copy_from(self, source: Location, source_path: str, path: str) -> None:
         """Copy one file here, by the server or as a hard link if both are in one store.
 
-        Between stores, between two mounts of this machine, and on HDFS, which cannot copy, it
-        passes through this process.
+        Between stores, between two mounts of this machine, from 5 GiB on on S3, and on HDFS, which
+        cannot copy, it passes through this process.
         """
         with translated(source.uri / source_path):
             if self._copies(source, source_path, path):
@@ -279,7 +279,7 @@ class Location:
         try:
             store.copy(source._key(source_path), self._key(path))
         except GenericError as error:
-            if self.uri.scheme == "file" and _OTHER_MOUNT in str(error):
+            if (said := _NOT_COPIED.get(self.uri.scheme)) and said in str(error):
                 return False
             raise
         return True

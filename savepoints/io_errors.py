@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tempfile import gettempdir
 from typing import NamedTuple
 
 from savepoints.errors import (
@@ -138,14 +139,15 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
 
 
 def _unexplained(uri: Uri, said: str) -> SavepointsError:
-    is_local = uri.scheme == "file"
+    hint = f"check the URI, {_CHECK_ADDRESS.get(uri.scheme)} and the credentials, then run the "
+    hint += "command again"
+    if uri.scheme == "file":
+        hint = "check the URI, the free space and the permissions"
+    elif "No space left on device" in said:
+        # What passes through this process does so through a file.
+        hint = f"free some space in {gettempdir()}, or name another directory: TMPDIR=/path"
     return SavepointsError(
-        f"{uri} cannot be read or written: {said[:500]}",
-        hint="check the URI, the free space and the permissions"
-        if is_local
-        else f"check the URI, {_CHECK_ADDRESS[uri.scheme]} and the credentials, then run the "
-        "command again",
-        uri=str(uri),
+        f"{uri} cannot be read or written: {said[:500]}", hint=hint, uri=str(uri)
     )
 
 

@@ -29,15 +29,17 @@ def unconditional(endpoint: str, header: str) -> Iterator[str]:
 
 
 @contextmanager
-def denied(endpoint: str, refuses: Refuses) -> Iterator[str]:
-    """Give the endpoint of a server that answers 403 to what is refused."""
+def denied(
+    endpoint: str, refuses: Refuses, status: int = 403, code: str = "AccessDenied"
+) -> Iterator[str]:
+    """Give the endpoint of a server that answers 403, or something else, to what is refused."""
 
     class Denying(_Handler):
         def _handle(self) -> None:
             path = unquote(urlsplit(self.path).path).lstrip("/")
             if refuses(self.command, path, "x-amz-copy-source" in self.headers):
                 self.rfile.read(int(self.headers.get("Content-Length", "0")))
-                self._refuse(403, "AccessDenied")
+                self._refuse(status, code)
             else:
                 super()._handle()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ from savepoints.errors import (
 from savepoints.io import Location, in_parallel, storage_options
 from savepoints.uri import Uri
 from tests import second_s3
+from tests.denied import denied
 from tests.faults import s3_proxy
 from tests.faults.s3_proxy import Fault, proxy_of
 
@@ -281,6 +283,37 @@ def test_trap_no_hard_link_reaches_another_mount(
     assert on_other_mount.get("b/c") == on_local.get("d") == b"data"
     with pytest.raises(FileNotFoundError, match="missing"):
         on_other_mount.copy_from(on_local, "missing", "x")
+
+
+def test_trap_s3_copies_no_file_of_more_than_5_gib(
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it says so of any file."""
+    on_s3.put("a", b"data")
+    said = "InvalidRequest</Code><Message>The specified copy source is larger than the maximum "
+    said += "allowable size for a copy source: 5368709120</Message><Code>"
+
+    with denied(s3_endpoint, lambda _method, _path, copies: copies, 400, said) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        on_s3.copy_from(on_s3, "a", "b")
+
+        assert on_s3.get("b") == b"data"
+
+
+def test_trap_a_full_disk_of_temporary_files_is_blamed_on_the_store(
+    on_s3: Location, on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_s3.put("a", b"data" * 10_000)
+
+    def full(*_: object, **__: object) -> IO[bytes]:
+        return Path("/dev/full").open("wb")
+
+    monkeypatch.setattr("savepoints.io.TemporaryFile", full)
+
+    with pytest.raises(SavepointsError, match="No space left on device") as refused:
+        on_local.copy_from(on_s3, "a", "b")
+
+    assert "TMPDIR" in refused.value.hint
 
 
 def test_a_local_copy_takes_no_space(on_local: Location, tmp_path: Path) -> None:
