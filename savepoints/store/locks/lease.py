@@ -352,6 +352,12 @@ def _new(query: str, verb: str) -> LeaseRecord:
 
 
 def _take(root: Location, path: str, query: str, verb: str) -> Lease:
+    while True:
+        with suppress(FileNotFoundError):  # Its holder removes it just now: `hold_exporting`.
+            return _taken(root, path, query, verb)
+
+
+def _taken(root: Location, path: str, query: str, verb: str) -> Lease:
     # Created, judged, replaced: no step can overwrite what this process has not read, so of two
     # that find the lease free one gets it and the other is told who has it.
     record = _new(query, verb)

@@ -188,6 +188,28 @@ def test_a_slow_answer_is_no_wrong_clock(place: Location) -> None:
     assert lease._behind(place, PATH, utc_now() - timedelta(minutes=1)) == timedelta()
 
 
+@dataclasses.dataclass(frozen=True)
+class Removing(Location):
+    """A place in which the holder of a lease removes it before another has read it."""
+
+    def get_version(self, path: str) -> tuple[bytes, str]:
+        if self.get(path) == b"of the other":
+            self.delete([path])
+        return super().get_version(path)
+
+
+def test_trap_the_lease_of_an_export_goes_while_another_process_looks_at_it(
+    place: Location,
+) -> None:
+    path = "leases/exporting/sp-1.json"
+    place.put(path, b"of the other")
+
+    with lease.hold_exporting(Removing(place.uri), "sp-1", "orders", "export") as held:
+        held.check()
+
+    assert not place.exists(path)
+
+
 def test_a_lost_lease_is_noticed_and_not_given_away(place: Location) -> None:
     with lease.hold(place, "orders", "rollback") as held:
         held.check()
