@@ -381,15 +381,20 @@ def _open(uri: Uri, patience: _Patience = _SMALL) -> ObjectStore:
 
 
 def _aws_session() -> boto3.Session:
-    return _session(os.environ.get("AWS_PROFILE"), os.environ.get("AWS_ACCESS_KEY_ID"))
+    names = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_REGION")
+    return _session(*map(os.environ.get, names))
 
 
 @lru_cache(maxsize=8)
-def _session(_profile: str | None, _key: str | None) -> boto3.Session:
-    """Return the AWS session, which renews its credentials and is slow to create."""
+def _session(_profile: str | None, _key: str | None, region: str | None) -> boto3.Session:
+    """Return the AWS session, which renews its credentials and is slow to create.
+
+    Args:
+        region: From `AWS_REGION`, which boto3 does not read; every other tool of AWS does, first.
+    """
     import boto3  # 0.2 s that a local store need not pay
 
-    return boto3.Session()
+    return boto3.Session(region_name=region)
 
 
 def _endpoint() -> str | None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from savepoints import io
 from savepoints.errors import (
     CredentialsError,
     IncompatibleError,
@@ -405,6 +406,33 @@ def test_an_endpoint_is_set_once_for_all(
     assert options["allow_http"] == "true"
     assert options["aws_region"] == "us-east-1"
     assert storage_options(Uri.parse("/p")) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "region"),
+    [
+        ({"AWS_REGION": "eu-west-1"}, "eu-west-1"),
+        ({"AWS_DEFAULT_REGION": "eu-north-1"}, "eu-north-1"),
+        ({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-north-1"}, "eu-west-1"),
+        ({}, "us-east-1"),
+    ],
+    ids=["AWS_REGION", "AWS_DEFAULT_REGION", "both", "none"],
+)
+def test_trap_boto3_does_not_read_aws_region(
+    given: dict[str, str],
+    region: str,
+    monkeypatch: pytest.MonkeyPatch,
+    s3_environment: None,
+    tmp_path: Path,
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    io._session.cache_clear()
+
+    assert storage_options(Uri.parse("s3://b/p"))["aws_region"] == region
 
 
 def test_a_changed_s3_endpoint_is_used(
