@@ -83,6 +83,12 @@ class Store:
                 "would lie in two places",
                 hint="choose a path in which no '%' stands before two digits or letters A to F",
             )
+        if found := re.search(r"[][^|\\]", str(root)):
+            raise UsageError(
+                f"the URI of the store, {str(root)!r}, contains {found[0]!r}: deltalake opens no "
+                "tables at such a place",
+                hint="choose a path without any of the characters [ ] ^ | \\",
+            )
         return cls(root, any_line, settings or Settings())
 
     @classmethod
@@ -98,8 +104,8 @@ class Store:
             any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
 
         Raises:
-            UsageError: If the URI is empty, has a query or a fragment, as pre-signed URLs have, or
-                an escape such as `%20`.
+            UsageError: If the URI is empty, has a query or a fragment, as pre-signed URLs have, an
+                escape such as `%20`, or a character that deltalake cannot have in a path.
             StoreNotFoundError: If the bucket or directory does not exist, or is no store.
             CredentialsError: If it may not be read.
         """
