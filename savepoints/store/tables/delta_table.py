@@ -37,6 +37,9 @@ COMPACT_FILES = 64
 _CHECKSUM = "row_sha256"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
+# Where a table of a store has files besides those of its rows.
+_OF_A_STORE = ("_delta_log/", f"{checksums.DIRECTORY}/")
+
 # Bytes that a commit takes at most, but for its checkpoints.
 _ROOM = 1 << 20
 
@@ -126,7 +129,10 @@ class StoreTable:
         """
         old = [info.path for info in self.location.list()]
         in_parallel(lambda path: aside.copy_from(self.location, path, path), old)
-        self.location.delete(old)
+        # Log and checksums last: by them it is known for a store's table if this is killed here.
+        known = [path for path in old if path.startswith(_OF_A_STORE)]
+        self.location.delete(set(old) - set(known))
+        self.location.delete(known)
         if rows:
             self.append(rows)
 
@@ -238,10 +244,10 @@ class StoreTable:
             try:
                 table = open_delta(self.location, options=options)
             except TableNotFoundError:
-                there = {info.path.partition("/")[0] for info in self.location.list()}
+                there = [info.path for info in self.location.list()]
                 if not there:
                     return None
-                if not there & {"_delta_log", checksums.DIRECTORY}:
+                if not any(path.startswith(_OF_A_STORE) for path in there):
                     raise self._foreign("files that savepoints did not write") from None
             except (DeltaError, OSError) as error:
                 raise self._damaged(error) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -166,6 +168,31 @@ def test_made_anew_the_damaged_files_are_kept_aside(table: StoreTable, place: Lo
     assert by_id(table) == [row(1), row(2)]
     aside = place / "aside"
     assert {info.path: aside.get(info.path) for info in aside.list()} == before
+
+
+@dataclasses.dataclass(frozen=True)
+class Dying(Location):
+    """A place whose process dies after it has deleted files once."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        super().delete(paths)
+        raise KeyboardInterrupt
+
+
+def test_trap_killed_while_the_old_files_go_the_rest_looks_like_somebody_else_s(
+    table: StoreTable,
+) -> None:
+    place = table.location
+    table.append([row(1)])
+    with pytest.raises(KeyboardInterrupt):
+        StoreTable(Dying(place.uri), SCHEMA).rebuild([row(1)], Location.of(f"{place}-first"))
+
+    with pytest.raises(VerificationError):
+        StoreTable(place, SCHEMA).rows()
+    again = StoreTable(place, SCHEMA)
+    again.rebuild([row(1)], Location.of(f"{place}-aside"))
+
+    assert again.rows() == [row(1)]
 
 
 def test_many_small_files_become_one(table: StoreTable, monkeypatch: pytest.MonkeyPatch) -> None:
