@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from savepoints.config import secrets
 from savepoints.errors import (
@@ -37,7 +37,7 @@ from savepoints.uri import Uri
 if TYPE_CHECKING:
     import boto3
     from obstore import Bytes
-    from obstore.store import AzureStore, LocalStore, RetryConfig, S3Store
+    from obstore.store import AzureStore, ClientConfig, LocalStore, RetryConfig, S3Store
 
     ObjectStore = S3Store | AzureStore | LocalStore | HdfsStore
 
@@ -50,6 +50,21 @@ PARALLEL_REQUESTS = 16
 FIRST_PAUSE_MS = 100
 RETRIES = 6
 RETRY_SECONDS = 30
+
+
+class _Patience(NamedTuple):
+    """How long a request may take, and how long each wait for its next bytes."""
+
+    whole: timedelta
+    stalled: timedelta
+    retries: timedelta
+
+
+# Documents are small: who does not get one in this time tries again.
+_SMALL = _Patience(*[timedelta(seconds=RETRY_SECONDS)] * 3)
+# Files may be gigabytes, and many share a line: they go on for as long as bytes arrive.
+_LARGE = _Patience(timedelta(days=1), timedelta(minutes=2), timedelta(hours=1))
+
 # A conditional PUT is never retried alone, because its answer would not show who wrote. Callers who
 # can tell repeat the whole step, this many times in all.
 _ATTEMPTS = 3
@@ -63,8 +78,10 @@ _AZURE_SECRETS = (
     "AZURE_STORAGE_SAS_TOKEN",
 )
 _PIECE = 1 << 20
-# Linux' error for a hard link across file systems (EXDEV).
-_OTHER_MOUNT = "(os error 18)"
+# No directory is called so.
+_DOCUMENTS = (".json", ".checkpoint.parquet")
+# Linux' error for a hard link across file systems (EXDEV), and what S3 says from 5 GiB on.
+_NOT_COPIED = {"file": "(os error 18)", "s3": "maximum allowable size for a copy source"}
 
 
 @dataclass(frozen=True)
@@ -120,7 +137,7 @@ class Location:
     def get(self, path: str) -> bytes:
         """Return the bytes of a file."""
         with translated(self.uri / path):
-            return bytes(_open(self.uri).get(self._key(path)).bytes())
+            return bytes(_open(self.uri, _LARGE).get(self._key(path)).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return a range of bytes, which the file must have."""
@@ -200,7 +217,7 @@ class Location:
         """List all files below a directory, sorted by path, without directory markers.
 
         S3A leaves zero-byte objects where it made directories; nothing that Spark, Delta or this
-        library writes is empty.
+        library writes is empty. A document that is, after a power failure, is no marker.
 
         Args:
             prefix: The directory.
@@ -221,7 +238,8 @@ class Location:
                         meta["last_modified"],
                     )
                     for meta in chunk
-                    if meta["path"].startswith(root) and meta["size"] > 0
+                    if meta["path"].startswith(root)
+                    and (meta["size"] > 0 or meta["path"].endswith(_DOCUMENTS))
                 ]
         return sorted(found, key=lambda info: info.path)
 
@@ -238,30 +256,30 @@ class Location:
     def copy_from(self, source: Location, source_path: str, path: str) -> None:
         """Copy one file here, by the server or as a hard link if both are in one store.
 
-        Between stores, between two mounts of this machine, and on HDFS, which cannot copy, it
-        passes through this process.
+        Between stores, between two mounts of this machine, from 5 GiB on on S3, and on HDFS, which
+        cannot copy, it passes through this process.
         """
         with translated(source.uri / source_path):
             if self._copies(source, source_path, path):
                 return
             # Through a file, not through memory: many large copies may run at once.
             with TemporaryFile() as body:
-                for piece in _open(source.uri).get(source._key(source_path)).stream():
+                for piece in _open(source.uri, _LARGE).get(source._key(source_path)).stream():
                     body.write(piece)
                 body.seek(0)
-                _open(self.uri).put(self._key(path), body)
+                _open(self.uri, _LARGE).put(self._key(path), body)
 
     def _copies(self, source: Location, source_path: str, path: str) -> bool:
         """Copy without reading; return False where that is not possible."""
         from obstore.exceptions import GenericError
 
-        store = _open(self.uri)
+        store = _open(self.uri, _LARGE)
         if source.uri.system != self.uri.system or isinstance(store, HdfsStore):
             return False
         try:
             store.copy(source._key(source_path), self._key(path))
         except GenericError as error:
-            if self.uri.scheme == "file" and _OTHER_MOUNT in str(error):
+            if (said := _NOT_COPIED.get(self.uri.scheme)) and said in str(error):
                 return False
             raise
         return True
@@ -280,7 +298,7 @@ class Location:
             with Path("/", key).open("rb", buffering=0) as file:
                 yield from iter(lambda: file.read(_PIECE), b"")
         else:
-            yield from _open(self.uri).get(key).stream(min_chunk_size=_PIECE)
+            yield from _open(self.uri, _LARGE).get(key).stream(min_chunk_size=_PIECE)
 
     def _key(self, path: str) -> str:
         if path.startswith("/") or ".." in path.split("/"):
@@ -358,20 +376,25 @@ def storage_options(uri: Uri) -> dict[str, str]:
     return options
 
 
-def _open(uri: Uri) -> ObjectStore:
-    return _store(uri.scheme, uri.bucket, _endpoint())
+def _open(uri: Uri, patience: _Patience = _SMALL) -> ObjectStore:
+    return _store(uri.scheme, uri.bucket, _endpoint(), patience)
 
 
 def _aws_session() -> boto3.Session:
-    return _session(os.environ.get("AWS_PROFILE"), os.environ.get("AWS_ACCESS_KEY_ID"))
+    names = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_REGION")
+    return _session(*map(os.environ.get, names))
 
 
 @lru_cache(maxsize=8)
-def _session(_profile: str | None, _key: str | None) -> boto3.Session:
-    """Return the AWS session, which renews its credentials and is slow to create."""
+def _session(_profile: str | None, _key: str | None, region: str | None) -> boto3.Session:
+    """Return the AWS session, which renews its credentials and is slow to create.
+
+    Args:
+        region: From `AWS_REGION`, which boto3 does not read; every other tool of AWS does, first.
+    """
     import boto3  # 0.2 s that a local store need not pay
 
-    return boto3.Session()
+    return boto3.Session(region_name=region)
 
 
 def _endpoint() -> str | None:
@@ -379,22 +402,17 @@ def _endpoint() -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _store(scheme: str, bucket: str, _endpoint: str | None) -> ObjectStore:
+def _store(scheme: str, bucket: str, _endpoint: str | None, patience: _Patience) -> ObjectStore:
     from obstore.store import LocalStore
 
     if scheme == "file":
         return LocalStore()
     if scheme == "hdfs":
         return HdfsStore(bucket)
-    retries: RetryConfig = {
-        "max_retries": RETRIES,
-        "retry_timeout": timedelta(seconds=RETRY_SECONDS),
-        "backoff": {"init_backoff": timedelta(milliseconds=FIRST_PAUSE_MS)},
-    }
-    return (_s3 if scheme == "s3" else _azure)(Uri(scheme, bucket, ""), retries)
+    return (_s3 if scheme == "s3" else _azure)(Uri(scheme, bucket, ""), patience)
 
 
-def _s3(uri: Uri, retries: RetryConfig) -> S3Store:
+def _s3(uri: Uri, patience: _Patience) -> S3Store:
     from obstore.auth.boto3 import Boto3CredentialProvider
     from obstore.store import S3Store
 
@@ -405,14 +423,31 @@ def _s3(uri: Uri, retries: RetryConfig) -> S3Store:
         config=config,
         # The provider, not the values: a role's credentials expire while a query runs for weeks.
         credential_provider=Boto3CredentialProvider(_aws_session()),
-        client_options={"allow_http": options.get("allow_http") == "true"},
-        retry_config=retries,
+        client_options={"allow_http": options.get("allow_http") == "true", **_timeouts(patience)},
+        retry_config=_retries(patience),
     )
 
 
-def _azure(uri: Uri, retries: RetryConfig) -> AzureStore:
+def _azure(uri: Uri, patience: _Patience) -> AzureStore:
     from obstore.store import AzureStore
 
     container, account = uri.azure
     secrets.remember(os.environ.get(name) for name in _AZURE_SECRETS)
-    return AzureStore(container, account_name=account, retry_config=retries)
+    return AzureStore(
+        container,
+        account_name=account,
+        client_options=_timeouts(patience),
+        retry_config=_retries(patience),
+    )
+
+
+def _timeouts(patience: _Patience) -> ClientConfig:
+    return {"timeout": patience.whole, "read_timeout": patience.stalled}
+
+
+def _retries(patience: _Patience) -> RetryConfig:
+    return {
+        "max_retries": RETRIES,
+        "retry_timeout": patience.retries,
+        "backoff": {"init_backoff": timedelta(milliseconds=FIRST_PAUSE_MS)},
+    }

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tempfile import gettempdir
+from typing import NamedTuple
 
 from savepoints.errors import (
     CredentialsError,
+    EnvironmentUnfitError,
     SavepointsError,
     StoreNotFoundError,
     UnreachableError,
@@ -23,6 +26,40 @@ _REFUSED = re.compile(
 _NO_ANSWER = re.compile(
     r"HTTP error|error sending request|status code:? (?:408|429|5\d\d)\b|"
     r"Connection refused|lookup address|No NameNode|StandbyException|SafeModeException"
+)
+# What else a server answers: it says nothing of the files, but that one is not there.
+_ANSWERED = re.compile(r"status code:? (?!404\b)\d{3}\b")
+
+
+class _Answer(NamedTuple):
+    """An answer of S3 that is no refusal of this user, though it may have the code of one."""
+
+    pattern: re.Pattern[str]
+    what: str
+    hint: str
+
+
+_OF_S3 = (
+    _Answer(
+        re.compile(r"InvalidObjectState|ObjectNotInActiveTier"),
+        what="a lifecycle rule has archived {uri} or an object in it, which cannot be read until "
+        "it is restored",
+        hint="restore the object (aws s3api restore-object --bucket {bucket} --key KEY "
+        "--restore-request Days=7), run the command again when that is done, and exclude the "
+        "place from the rule",
+    ),
+    _Answer(
+        re.compile(r"RequestTimeTooSkewed"),
+        what="S3 refuses a request for {uri}, because the clock of this machine is more than 15 "
+        "minutes off",
+        hint="set the clock by NTP, then run the command again",
+    ),
+    _Answer(
+        re.compile(r"incorrectly configured region|AuthorizationHeaderMalformed"),
+        what="the bucket {bucket} of {uri} is in another region than AWS_REGION says",
+        hint="set AWS_REGION to the region of the bucket (aws s3api get-bucket-location --bucket "
+        "{bucket}); between buckets of two regions, copy to a local directory first",
+    ),
 )
 _CHECK_ACCESS = {
     "s3": "check AWS_PROFILE, the keys, and the permissions of the role",
@@ -67,19 +104,24 @@ def translated(uri: Uri) -> Iterator[None]:
             error, (FileExistsError, raised.AlreadyExistsError, raised.PreconditionError)
         ):
             raise FileExistsError(str(uri)) from None
-        raise (
-            unavailable(uri, text)
-            or SavepointsError(
-                f"{uri} cannot be read or written: {plain(text)[:500]}",
-                hint="check the URI and, on a local disk, the free space and the permissions",
-                uri=str(uri),
-            )
-        ) from None
+        raise (unavailable(uri, text) or _unexplained(uri, plain(text))) from None
 
 
 def unavailable(uri: Uri, text: str) -> SavepointsError | None:
-    """Return the error for a store that refuses access or does not answer; else None."""
+    """Return the error for a store that does not give what was asked for; None for a missing file.
+
+    Nothing that a server answers instead of a file means that the file is damaged.
+    """
     said = plain(text)
+    if uri.scheme == "s3":
+        where = {"uri": uri, "bucket": uri.bucket}
+        for one in _OF_S3:
+            if one.pattern.search(said):
+                return EnvironmentUnfitError(
+                    f"{one.what.format(**where)}: {said[:500]}",
+                    hint=one.hint.format(**where),
+                    uri=str(uri),
+                )
     if _REFUSED.search(said):
         return CredentialsError(
             f"the object store denies access to {uri}: {said[:500]}",
@@ -93,7 +135,20 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
             "command again",
             uri=str(uri),
         )
-    return None
+    return _unexplained(uri, said) if _ANSWERED.search(said) else None
+
+
+def _unexplained(uri: Uri, said: str) -> SavepointsError:
+    hint = f"check the URI, {_CHECK_ADDRESS.get(uri.scheme)} and the credentials, then run the "
+    hint += "command again"
+    if uri.scheme == "file":
+        hint = "check the URI, the free space and the permissions"
+    elif "No space left on device" in said:
+        # What passes through this process does so through a file.
+        hint = f"free some space in {gettempdir()}, or name another directory: TMPDIR=/path"
+    return SavepointsError(
+        f"{uri} cannot be read or written: {said[:500]}", hint=hint, uri=str(uri)
+    )
 
 
 def plain(text: str) -> str:

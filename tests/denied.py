@@ -1,4 +1,4 @@
-"""S3 servers that refuse some requests, or do not know conditional ones."""
+"""S3 servers that refuse some requests, or all, or do not know conditional ones."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ def unconditional(endpoint: str, header: str) -> Iterator[str]:
 
 
 @contextmanager
-def denied(endpoint: str, refuses: Refuses) -> Iterator[str]:
-    """Give the endpoint of a server that answers 403 to what is refused."""
+def denied(
+    endpoint: str, refuses: Refuses, status: int = 403, code: str = "AccessDenied"
+) -> Iterator[str]:
+    """Give the endpoint of a server that answers 403, or something else, to what is refused."""
 
     class Denying(_Handler):
         def _handle(self) -> None:
             path = unquote(urlsplit(self.path).path).lstrip("/")
             if refuses(self.command, path, "x-amz-copy-source" in self.headers):
                 self.rfile.read(int(self.headers.get("Content-Length", "0")))
-                self._refuse(403, "AccessDenied")
+                self._refuse(status, code)
             else:
                 super()._handle()
 
@@ -45,4 +47,30 @@ def denied(endpoint: str, refuses: Refuses) -> Iterator[str]:
 
     with proxy_of(endpoint) as proxy:
         proxy._server.RequestHandlerClass = Denying
+        yield proxy.endpoint
+
+
+@contextmanager
+def answering(endpoint: str, status: int, error: str) -> Iterator[str]:
+    """Give the endpoint of a server that answers all requests with one error.
+
+    Args:
+        error: What stands within `<Error>`, as S3's documentation of its errors has it.
+    """
+    text = f"<Error>{error}</Error>".encode()
+
+    class Answering(_Handler):
+        def _handle(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            self.send_response(status)
+            self.send_header("Content-Type", "application/xml")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(text)
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - as in the base
+
+    with proxy_of(endpoint) as proxy:
+        proxy._server.RequestHandlerClass = Answering
         yield proxy.endpoint

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from savepoints import io
 from savepoints.errors import (
     CredentialsError,
     IncompatibleError,
@@ -23,6 +26,9 @@ from savepoints.errors import (
 from savepoints.io import Location, in_parallel, storage_options
 from savepoints.uri import Uri
 from tests import second_s3
+from tests.denied import denied
+from tests.faults import s3_proxy
+from tests.faults.s3_proxy import Fault, proxy_of
 
 # Here the differences between the kinds of store are the point.
 pytestmark = pytest.mark.s3
@@ -158,6 +164,13 @@ def test_markers_of_directories_are_not_listed(place: Location) -> None:
     assert [info.path for info in place.list()] == ["a/1"]
 
 
+def test_a_document_that_was_emptied_is_listed(place: Location) -> None:
+    for name in ("a/1.json", "a/1.checkpoint.parquet"):
+        place.put(name, b"")
+
+    assert [info.path for info in place.list()] == ["a/1.checkpoint.parquet", "a/1.json"]
+
+
 def test_only_the_first_creates(place: Location) -> None:
     tag = place.create("lease", b"first")
 
@@ -273,6 +286,37 @@ def test_trap_no_hard_link_reaches_another_mount(
         on_other_mount.copy_from(on_local, "missing", "x")
 
 
+def test_trap_s3_copies_no_file_of_more_than_5_gib(
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it says so of any file."""
+    on_s3.put("a", b"data")
+    said = "InvalidRequest</Code><Message>The specified copy source is larger than the maximum "
+    said += "allowable size for a copy source: 5368709120</Message><Code>"
+
+    with denied(s3_endpoint, lambda _method, _path, copies: copies, 400, said) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        on_s3.copy_from(on_s3, "a", "b")
+
+        assert on_s3.get("b") == b"data"
+
+
+def test_trap_a_full_disk_of_temporary_files_is_blamed_on_the_store(
+    on_s3: Location, on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_s3.put("a", b"data" * 10_000)
+
+    def full(*_: object, **__: object) -> IO[bytes]:
+        return Path("/dev/full").open("wb")
+
+    monkeypatch.setattr("savepoints.io.TemporaryFile", full)
+
+    with pytest.raises(SavepointsError, match="No space left on device") as refused:
+        on_local.copy_from(on_s3, "a", "b")
+
+    assert "TMPDIR" in refused.value.hint
+
+
 def test_a_local_copy_takes_no_space(on_local: Location, tmp_path: Path) -> None:
     on_local.put("a", b"data")
     on_local.copy_from(on_local, "a", "b")
@@ -345,7 +389,6 @@ def test_a_server_that_is_down_is_an_error_with_a_hint(
 ) -> None:
     from savepoints.local.service import free_ports
 
-    monkeypatch.setattr("savepoints.io.RETRY_SECONDS", 0)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_ports(1)[0]}")
 
     with pytest.raises(SavepointsError, match="s3://b/x") as refused:
@@ -365,11 +408,37 @@ def test_an_endpoint_is_set_once_for_all(
     assert storage_options(Uri.parse("/p")) == {}
 
 
+@pytest.mark.parametrize(
+    ("given", "region"),
+    [
+        ({"AWS_REGION": "eu-west-1"}, "eu-west-1"),
+        ({"AWS_DEFAULT_REGION": "eu-north-1"}, "eu-north-1"),
+        ({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-north-1"}, "eu-west-1"),
+        ({}, "us-east-1"),
+    ],
+    ids=["AWS_REGION", "AWS_DEFAULT_REGION", "both", "none"],
+)
+def test_trap_boto3_does_not_read_aws_region(
+    given: dict[str, str],
+    region: str,
+    monkeypatch: pytest.MonkeyPatch,
+    s3_environment: None,
+    tmp_path: Path,
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    io._session.cache_clear()
+
+    assert storage_options(Uri.parse("s3://b/p"))["aws_region"] == region
+
+
 def test_a_changed_s3_endpoint_is_used(
     monkeypatch: pytest.MonkeyPatch, bucket: str, s3_endpoint: str
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    monkeypatch.setattr("savepoints.io.RETRY_SECONDS", 0)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     with pytest.raises(SavepointsError):
         Location.of(f"s3://{bucket}").list()
@@ -421,3 +490,30 @@ def test_without_hdfs_native_its_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         Location.of("hdfs://a-node-nobody-asked/x").get("a")
 
     assert "savepoints[hdfs]" in refused.value.hint
+
+
+@pytest.mark.nightly
+def test_trap_a_large_file_takes_longer_than_half_a_minute(
+    on_s3: Location, on_local: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 50 MB a second that is one of 1.5 GB; obstore gives up a request after that time."""
+    monkeypatch.setattr(s3_proxy, "_SLOW_SECONDS", 31)
+    data = b"large" * 1000
+    on_s3.put("large", data)
+    acts: list[Callable[[], object]] = [
+        lambda: on_s3.get("large"),
+        lambda: on_s3.sha256("large"),
+        lambda: on_local.copy_from(on_s3, "large", "copy"),
+        lambda: on_s3.copy_from(on_s3, "large", "copy"),
+    ]
+
+    def call(act: Callable[[], object]) -> object:
+        return act()
+
+    with proxy_of(s3_endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        with proxy.faults(lambda one: Fault.SLOW if one.method in {"GET", "PUT"} else None):
+            got, digest, *_ = in_parallel(call, acts)
+
+    assert got == on_local.get("copy") == on_s3.get("copy") == data
+    assert digest == hashlib.sha256(data).hexdigest()

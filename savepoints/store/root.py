@@ -11,12 +11,18 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from savepoints.config.settings import Settings
-from savepoints.errors import IncompatibleError, StoreNotFoundError, UsageError, VerificationError
+from savepoints.errors import (
+    IncompatibleError,
+    SavepointsError,
+    StoreNotFoundError,
+    UsageError,
+    VerificationError,
+)
 from savepoints.io import Location
 from savepoints.model import new_id
 from savepoints.moments import rfc3339, utc_now
 from savepoints.plan import Progress, silent
-from savepoints.store.locks import readers
+from savepoints.store.locks import conditional, readers
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables.catalog import Catalog
@@ -77,6 +83,12 @@ class Store:
                 "would lie in two places",
                 hint="choose a path in which no '%' stands before two digits or letters A to F",
             )
+        if found := re.search(r"[][^|\\]", str(root)):
+            raise UsageError(
+                f"the URI of the store, {str(root)!r}, contains {found[0]!r}: deltalake opens no "
+                "tables at such a place",
+                hint="choose a path without any of the characters [ ] ^ | \\",
+            )
         return cls(root, any_line, settings or Settings())
 
     @classmethod
@@ -92,8 +104,8 @@ class Store:
             any_line: `latest` and `@TIME` also consider savepoints that were rolled back.
 
         Raises:
-            UsageError: If the URI is empty, has a query or a fragment, as pre-signed URLs have, or
-                an escape such as `%20`.
+            UsageError: If the URI is empty, has a query or a fragment, as pre-signed URLs have, an
+                escape such as `%20`, or a character that deltalake cannot have in a path.
             StoreNotFoundError: If the bucket or directory does not exist, or is no store.
             CredentialsError: If it may not be read.
         """
@@ -137,13 +149,35 @@ class Store:
         Raises:
             StoreNotFoundError: If the bucket does not exist.
             CredentialsError: If it may not be read or written.
+            IncompatibleError: If somebody else has a table or files where a store has its tables,
+                or two processes could overwrite each other's objects there.
         """
         if not self.exists():
+            self._require_conditions()
+            for table in (self.catalog, self.generations, self.ledger, self.events):
+                with suppress(VerificationError):  # One that is damaged is a store's.
+                    table.all()
             mark = {"format": FORMAT, "made_at": rfc3339(utc_now())}
             with suppress(FileExistsError):
                 self.root.create(_MARK, json.dumps(mark).encode())
                 progress(f"created a store at {self.root}")
         return self
+
+    def _require_conditions(self) -> None:
+        """Refuse a place in which no lease would hold, before anything relies on one."""
+        directory = self.root / "scratch" / new_id("op", utc_now())
+        try:
+            ignored = conditional.problem(directory)
+        finally:
+            with suppress(SavepointsError):  # What may not be deleted is left for `gc`.
+                directory.delete([info.path for info in directory.list()])
+        if ignored is not None:
+            raise IncompatibleError(
+                f"there can be no store at {self.root}: {ignored}, and {conditional.CONSEQUENCE}",
+                hint="use a store that supports conditional writes, such as S3, or a newer version "
+                "of its server",
+                uri=str(self.root),
+            )
 
     def with_settings(self: _S, settings: Settings) -> _S:  # noqa: PYI019
         """Return the same store, for verbs that are to use other settings."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import threading
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from savepoints.errors import IncompatibleError, StoreNotFoundError
 from savepoints.handle import Store
 from savepoints.io import Location
 from tests.cli.conftest import Call
+from tests.denied import unconditional
 from tests.samples import take, unpack
 
 
@@ -43,6 +46,40 @@ def test_init_makes_a_store_once(place: Location, call: Call) -> None:
     assert f"created a store at {uri}".split() == first.err.split()[1:]
     assert (second.code, json.loads(second.out)["made"]) == (0, False)
     assert call("list", "--store", uri).code == 0
+
+
+def test_trap_a_store_above_a_table_called_events_writes_into_it(
+    on_local: Location, call: Call
+) -> None:
+    write_deltalake(str(on_local / "events"), pa.table({"event": ["paid"]}))
+    before = [info.path for info in on_local.list()]
+
+    refused = call("init", "--store", str(on_local), "-o", "json")
+
+    assert (refused.code, refused.error["name"]) == (16, "IncompatibleError")
+    assert f"such as {on_local}/savepoints" in refused.error["hint"]
+    assert [info.path for info in on_local.list()] == before
+    assert call("init", "--store", str(on_local / "savepoints")).code == 0
+
+
+@pytest.mark.parametrize("header", ["If-None-Match", "If-Match"])
+def test_trap_a_server_that_ignores_conditions_gives_two_processes_one_lease(
+    header: str, on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with unconditional(s3_endpoint, header) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(IncompatibleError, match=f"the store ignores {header}"):
+            Store.at(str(on_s3 / "store")).make()
+
+        assert on_s3.list() == []
+
+
+def test_a_store_that_lost_its_mark_is_one_again_though_it_is_damaged(on_local: Location) -> None:
+    store = Store.at(str(on_local / "store")).make()
+    take(store, unpack("rocksdb", on_local / "checkpoint"))
+    store.root.delete(["store.json", "catalog/_delta_log/00000000000000000000.json"])
+
+    assert Store.at(str(store.root)).make().exists()
 
 
 def test_the_first_create_makes_the_store_and_says_so(

@@ -104,6 +104,7 @@ def damages(store: Store, path: str, rng: Random) -> list[tuple[str, bytes | Non
         *flipped,
         (f"cut to {cut}", data[:cut]),
         ("one byte cut off", data[:-1]),
+        ("emptied", b""),
         ("gone", None),
     ]
 
@@ -197,6 +198,7 @@ def test_a_small_file_whose_form_is_broken_is_found_and_named(
         data.replace(first.encode(), first.upper().encode(), 1),
         b"[]",
         b"\xff\xfe",
+        b"",
     )
 
     for number, damage in enumerate(broken if tried == "all" else [rng.choice(broken)]):

@@ -129,6 +129,18 @@ def test_trap_the_tables_of_a_store_are_written_to_one_place_and_read_from_anoth
     assert set(contents(on_local)) == before
 
 
+@pytest.mark.parametrize("character", list("[]^|\\"))
+def test_trap_deltalake_panics_at_characters_in_the_path_of_a_store(
+    character: str, on_local: Location
+) -> None:
+    for uri in (str(on_local / f"a{character}b"), f"s3://bucket/a{character}b/store"):
+        with pytest.raises(UsageError, match="deltalake opens no tables") as refused:
+            Store.at(uri)
+        assert character in refused.value.hint
+
+    assert on_local.list() == []
+
+
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_a_manifest_that_points_elsewhere_is_no_manifest(path: str) -> None:
     taken = savepoint(1)

@@ -10,6 +10,7 @@ from savepoints.io import Location
 from savepoints.model import new_id
 from savepoints.moments import utc_now
 from savepoints.operations.inspect.findings import Seen
+from savepoints.store.locks import conditional
 from savepoints.store.locks.lease import CLOCK_SKEW, TTL
 
 # Which verbs fail without a permission; those that only look need the first two.
@@ -67,37 +68,13 @@ def _conditional(directory: Location) -> Seen:
     """Find out whether two processes can be kept from overwriting each other's object."""
     name = "conditional PUT"
     try:
-        first = directory.create("condition", b"1")
-        if _succeeds(lambda: directory.create("condition", b"2")):
-            ignored = "the store ignores If-None-Match, so an existing object could be overwritten"
-        else:
-            directory.replace("condition", b"3", first)
-            if not _succeeds(lambda: directory.replace("condition", b"4", first)):
-                return Seen(
-                    name,
-                    "ok",
-                    "works: the store honours If-None-Match and If-Match",
-                )
-            ignored = (
-                "the store ignores If-Match, so an object could be replaced with an outdated ETag"
-            )
+        ignored = conditional.problem(directory)
     except SavepointsError as error:
         ignored = error.message
-    return Seen(
-        name,
-        "broken",
-        ignored,
-        "use a store that supports conditional writes, such as S3: here, two processes could hold "
-        "the same lease and lose rows of the catalog",
-    )
-
-
-def _succeeds(do: Callable[[], object]) -> bool:
-    try:
-        do()
-    except FileExistsError:
-        return False
-    return True
+    if ignored is None:
+        return Seen(name, "ok", "works: the store honours If-None-Match and If-Match")
+    advice = "use a store that supports conditional writes, such as S3: here, "
+    return Seen(name, "broken", ignored, advice + conditional.CONSEQUENCE)
 
 
 def _clock(stored: datetime, before: datetime, after: datetime) -> Seen:
@@ -113,7 +90,6 @@ def _clock(stored: datetime, before: datetime, after: datetime) -> Seen:
         name,
         "broken" if skew > TTL else "warning",
         f"this machine is {skew.total_seconds():.0f} s {which} the store",
-        f"synchronize it with NTP: leases tolerate {CLOCK_SKEW.total_seconds():.0f} s between "
-        f"two machines; beyond {TTL.total_seconds():.0f} s, one machine takes leases from live "
-        "processes on the other",
+        "synchronize it with NTP: leases go by the store's clock, but commands plan by this "
+        "machine's whether a query runs, and gc what is old enough",
     )

@@ -89,6 +89,7 @@ def execute(
         LockedError: If another verb has one of the two.
         StalePlanError: If one of the two has begun another generation since the plan, or late
             events were merged into it.
+        UnfinishedOperationError: If an operation on one of the two was interrupted since.
         SourceDataGoneError: If Kafka no longer has what one of them has to read.
         SavepointsError: If one of the two fails.
     """
@@ -142,6 +143,8 @@ class _Promotion:
         return bindings.complete(self.store)
 
     def run(self, started: float) -> Promoted:
+        # Since the plan an operation may have taken its tables back, and been killed.
+        journal.refuse_unfinished(self.store.root, self.plan.fork)
         self._refuse_stale()
         self._catch_up()
         faults.reach("promote.caught_up")

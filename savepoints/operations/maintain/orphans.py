@@ -3,7 +3,8 @@
 Nothing younger than a grace time counts. Age is this machine's time less the time at which the
 store says that a file was written, which is why the grace should be long against the difference of
 the two clocks. On a local file system copies are hard links, as old as what they are copies of: so
-the time in an id counts too.
+the time in an id counts too. What does not have the form of what savepoints writes is somebody
+else's and left: a store may lie where others have files, too.
 """
 
 from __future__ import annotations
@@ -241,7 +242,9 @@ def _look_at_the_rest(search: _Search) -> None:
     root = search.store.root
     laid_out: dict[str, list[ObjectInfo]] = {}
     for info in search.scratch:
-        laid_out.setdefault("/".join(info.path.split("/")[:2]), []).append(info)
+        name = info.path.split("/")[1]
+        if is_id(name):
+            laid_out.setdefault(f"scratch/{name}", []).append(info)
     going_on = {f"scratch/{one.id}" for one in journal.all_unfinished(root)}
     for place, files in laid_out.items():
         if place in going_on or place.rpartition("/")[2] in search.needs:
@@ -264,7 +267,8 @@ def _shared(search: _Search) -> dict[str, dict[str, ObjectInfo]]:
     """List the shared files by query id."""
     found: dict[str, dict[str, ObjectInfo]] = {}
     for info in search.store.root.list(inventory.SHARED):
-        found.setdefault(info.path.split("/")[1], {})[info.path] = info
+        if inventory.is_shared(info.path):
+            found.setdefault(info.path.split("/")[1], {})[info.path] = info
     return found
 
 

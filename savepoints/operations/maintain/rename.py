@@ -91,6 +91,7 @@ def execute(plan: RenamePlan, store: Store) -> None:
     Raises:
         QueryRunningError: If a driver holds the query.
         LockedError: If another verb does.
+        UnfinishedOperationError: If an operation on the query was interrupted since the plan.
     """
     with ExitStack() as leases:
         # In one order, whoever renames what to what.
@@ -103,6 +104,8 @@ def execute(plan: RenamePlan, store: Store) -> None:
                 hint="choose another name; to see the names in use: savepoints lineage",
                 query=plan.to,
             )
+        # Since the plan one may have begun, which knows the query by its old name.
+        journal.refuse_unfinished(store.root, plan.query)
         # Savepoints first: as long as the generations have the old name, the verb can be repeated.
         ids = [one.id for one in store.catalog.all() if one.query == plan.query]
         store.catalog.relabel(ids, lambda old: replace(old, query=plan.to))

@@ -174,6 +174,8 @@ def execute(
     if plan.begun is not None:
         return finish(plan.begun, store, wait=wait, progress=progress)
     with standstill.leases(store, plan.forks, VERB) as held:
+        for one in plan.forks:
+            journal.refuse_unfinished(store.root, one)
         _refuse_stale(plan, store)
         ahead = EqualCuts(store, bindings.complete(store), LATEST, held, progress)
         for one in plan.forks:

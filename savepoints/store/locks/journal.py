@@ -239,8 +239,8 @@ def unfinished(root: Location, query: str) -> Operation | None:
 def document(root: Location, path: str) -> Document[Operation]:
     """Return the file of an operation."""
     hint = (
-        "restore an older version of this file in the store; without it, the operation cannot be "
-        "finished or undone"
+        "restore an older version of this file in the store; without one the operation cannot be "
+        "finished or undone, and savepoints check says what to do"
     )
     return Document(root, path, partial(from_json, Operation), hint)
 

@@ -6,9 +6,9 @@ delete files that its savepoints share) are taken by conditional PUT, and so are
 works a late batch in beside the running query) and `leases/exporting/<savepoint id>.json` (who
 writes the rows of a savepoint). A lease names its holder and when it expires,
 and is renewed in the background. A holder that is dead on this very machine is
-recognised at once; any other is waited for until its lease expires. Each taking raises the fencing
-number, and every step of a verb calls `check` first, so a process that was paused past its lease
-stops by itself.
+recognised at once; any other is waited for until its lease expires, by the clock of the store: that
+of a machine may be wrong by minutes. Each taking raises the fencing number, and every step of a
+verb calls `check` first, so a process that was paused past its lease stops by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -33,7 +33,7 @@ from savepoints.errors import (
     VerificationError,
 )
 from savepoints.io import Location
-from savepoints.model import checked_name, from_json
+from savepoints.model import checked_name, from_json, new_id
 from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 
 _LOG = logging.getLogger(__name__)
@@ -43,8 +43,10 @@ _LOG = logging.getLogger(__name__)
 TTL = timedelta(seconds=30)
 # The verbs of those who run the query: `savepoints run`, and a driver of the user's own.
 RUN, ATTACH = "run", "attach"
-# Clocks of two machines may differ by this much before a lease is taken from a living holder.
+# Clocks of two machines differ by less than this, both by what the store says of its own.
 CLOCK_SKEW = timedelta(seconds=5)
+# Object stores give times in whole seconds; a smaller difference is none.
+_RESOLUTION = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
@@ -116,12 +118,21 @@ class LeaseRecord:
         return self.verb in (RUN, ATTACH)
 
     def is_free(self) -> bool:
-        """Say whether another may take the lease: it was released, has expired, or is dead here."""
-        released = self.expires_at == self.acquired_at
+        """Say whether another may take the lease: it was released, has expired, or is dead here.
+
+        By the clock of this machine; who takes it asks the store, too.
+        """
+        return self.has_expired(utc_now()) or self.is_given_up()
+
+    def is_given_up(self) -> bool:
+        """Say whether it was released, or its holder is dead here: no clock is needed for that."""
+        return self.expires_at == self.acquired_at or self.holder.is_dead_here()
+
+    def has_expired(self, now: datetime) -> bool:
+        """Say whether its time is over."""
         # The holder goes by the bare expiry and its own clock (`Lease.check`); who takes over waits
         # for the skew as well, so the holder's checks fail first if the clocks differ by less.
-        expired = parse_rfc3339(self.expires_at) + CLOCK_SKEW < utc_now()
-        return released or expired or self.holder.is_dead_here()
+        return parse_rfc3339(self.expires_at) + CLOCK_SKEW < now
 
 
 class Lease:
@@ -134,9 +145,12 @@ class Lease:
         self._record = record
         self._etag = etag
         self._lost: str | None = None
+        self._behind = _behind(root, path, parse_rfc3339(record.expires_at) - TTL)
         self._stop = threading.Event()
         # `_keep` renews beside the verb, and each write needs the tag of the one before it.
         self._mutex = threading.Lock()
+        if self._behind:
+            self.renew()  # Others would take it for expired, or wait for it in vain.
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
 
@@ -178,7 +192,8 @@ class Lease:
     def renew(self) -> None:
         """Extend the lease by its time to live; `check` reports what fails here."""
         with self._mutex:
-            renewed = replace(self._record, expires_at=rfc3339(utc_now() + TTL))
+            expires_at = rfc3339(utc_now() + self._behind + TTL)
+            renewed = replace(self._record, expires_at=expires_at)
             try:
                 self._etag = self._root.replace(self._path, renewed.to_bytes(), self._etag)
                 self._record = renewed
@@ -211,7 +226,7 @@ class Lease:
                     _LOG.warning("could not release the lease on %s: %s", expired.query, error)
 
     def _has_expired(self) -> bool:
-        return parse_rfc3339(self._record.expires_at) < utc_now()
+        return parse_rfc3339(self._record.expires_at) < utc_now() + self._behind
 
     def _keep(self) -> None:
         while not self._stop.wait(TTL.total_seconds() / 3):
@@ -337,6 +352,12 @@ def _new(query: str, verb: str) -> LeaseRecord:
 
 
 def _take(root: Location, path: str, query: str, verb: str) -> Lease:
+    while True:
+        with suppress(FileNotFoundError):  # Its holder removes it just now: `hold_exporting`.
+            return _taken(root, path, query, verb)
+
+
+def _taken(root: Location, path: str, query: str, verb: str) -> Lease:
     # Created, judged, replaced: no step can overwrite what this process has not read, so of two
     # that find the lease free one gets it and the other is told who has it.
     record = _new(query, verb)
@@ -348,13 +369,41 @@ def _take(root: Location, path: str, query: str, verb: str) -> Lease:
     # changes it, and the replacement below fails.
     data, etag = root.get_version(path)
     other = LeaseRecord.parse(data, path)
-    if not other.is_free():
+    if not (other.is_given_up() or (other.is_free() and _has_expired(root, other))):
         raise _held(other)
     record = replace(record, fence=other.fence + 1)
     try:
         return Lease(root, path, record, root.replace(path, record.to_bytes(), etag))
     except FileExistsError:
         raise _held(LeaseRecord.parse(root.get(path), path)) from None
+
+
+def _has_expired(root: Location, record: LeaseRecord) -> bool:
+    """Say whether the time of a lease is over by the clock of the store, on which a file is put."""
+    probe = f"scratch/{new_id('op', utc_now())}/clock"
+    written = utc_now()
+    root.put(probe, b"1")
+    behind = _behind(root, probe, written)
+    with suppress(SavepointsError):  # What may not be deleted is left for `gc`.
+        root.delete([probe])
+    return record.has_expired(utc_now() + behind)
+
+
+def _behind(root: Location, path: str, written: datetime) -> timedelta:
+    """Return how far this machine's clock is behind the store's, negative if it is ahead.
+
+    Args:
+        path: A file that this machine has just written.
+        written: When it began to, by the clock of this machine: the answer may have taken long.
+    """
+    answered = utc_now()
+    try:
+        stored = root.head(path).last_modified
+    except (SavepointsError, FileNotFoundError):
+        return timedelta()
+    if stored > answered + _RESOLUTION:
+        return stored - answered
+    return stored - written if stored + _RESOLUTION < written else timedelta()
 
 
 def _held(record: LeaseRecord) -> SavepointsError:

@@ -117,6 +117,15 @@ def look(root: Location, row: Savepoint) -> Directory:
     return _look(root, row, row.id, files)
 
 
+def is_shared(path: str) -> bool:
+    """Return True for a path of the form that `native.pin` gives to shared files.
+
+    `files/<query id>/<name>.sst` or `files/<query id>/<savepoint id>/…`.
+    """
+    _, _, *rest = path.split("/")
+    return rest[0].endswith(".sst") if len(rest) == 1 else len(rest) > 1 and is_id(rest[0])
+
+
 def shared_files(root: Location, query_id: str) -> dict[str, ObjectInfo]:
     """Return the shared files of a query id that are there."""
     return {info.path: info for info in root.list(f"{SHARED}/{query_id}")}

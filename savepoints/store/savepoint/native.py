@@ -14,7 +14,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -29,6 +29,8 @@ from savepoints.store.savepoint.manifest import StoredFile
 from savepoints.texts import count_text
 
 R = TypeVar("R")
+# A file of a checkpoint, and where it belongs in the store.
+_Placed = tuple[ObjectInfo, str]
 
 _LOG = logging.getLogger(__name__)
 
@@ -114,13 +116,7 @@ def pin(
         return info, f"{own}/{info.path}"
 
     placed = [place(info) for info in files.all]
-    wanted = [(info, target) for info, target in placed if not _same(info, there.get(target))]
-    first = [item for item in wanted if item[0].path == "metadata"]
-    logs = [item for item in wanted if item[0] in files.small and item not in first]
-    state = [item for item in wanted if item[0] not in files.small]
-    for group in (first, logs, state):
-        in_parallel(lambda item: root.copy_from(checkpoint, item[0].path, item[1]), group)
-
+    copied = _copy_missing(checkpoint, files, root, placed, there)
     arrived = {info.path: info.size for prefix in (own, shared) for info in root.list(prefix)}
     for info, target in placed:
         if arrived.get(target) != info.size:
@@ -135,9 +131,34 @@ def pin(
             PinnedFile(info.path, target, info.size, info.etag if info in state_files else "")
             for info, target in placed
         ),
-        frozenset(target for _, target in wanted),
+        copied,
         time.monotonic() - begun,
     )
+
+
+def _copy_missing(
+    checkpoint: Location,
+    files: CutFiles,
+    root: Location,
+    placed: Sequence[_Placed],
+    there: Mapping[str, ObjectInfo],
+) -> frozenset[str]:
+    """Copy the files of a cut that are not there as they are, and return where they lie now."""
+
+    def copy(items: Sequence[_Placed]) -> None:
+        in_parallel(lambda item: root.copy_from(checkpoint, item[0].path, item[1]), items)
+
+    wanted = [(info, target) for info, target in placed if not _same(info, there.get(target))]
+    first = [item for item in wanted if item[0].path == "metadata"]
+    copy(first)
+    if any(_has_size(info, there.get(target)) for info, target in wanted) and any(
+        _has_other_md5(info, root.head(target)) for info, target in first
+    ):
+        # Buckets that encrypt by KMS give each copy a tag of its own that only looks like an MD5.
+        wanted = [item for item in wanted if not _has_size(item[0], there.get(item[1]))]
+    copy([item for item in wanted if item[0] in files.small and item not in first])
+    copy([item for item in wanted if item[0] not in files.small])
+    return frozenset(target for _, target in wanted)
 
 
 def bring(copy: Callable[[StoredFile], R], files: Sequence[StoredFile]) -> list[R]:
@@ -310,10 +331,16 @@ def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
 
     A tag that is no MD5 (multipart uploads, local files, all of Azure's) proves nothing.
     """
-    if stored is None or stored.size != source.size:
-        return False
-    both = _MD5.fullmatch(source.etag) and _MD5.fullmatch(stored.etag)
-    return source.etag == stored.etag or not both
+    return _has_size(source, stored) and not _has_other_md5(source, stored)
+
+
+def _has_size(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
+    return stored is not None and stored.size == source.size
+
+
+def _has_other_md5(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
+    tags = [source.etag, stored.etag if stored else ""]
+    return all(map(_MD5.fullmatch, tags)) and tags[0] != tags[1]
 
 
 def _taken(target: Location, what: str) -> TargetExistsError:

@@ -27,7 +27,8 @@ _LOG = logging.getLogger(__name__)
 # Said of a commit whose writer died right after it, or has not come to it yet.
 UNKNOWN = "has no checksum"
 
-_DIRECTORY = "_sums"
+# Beside `_delta_log/`.
+DIRECTORY = "_sums"
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json", re.ASCII)
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet", re.ASCII)
 _HINT = "_delta_log/_last_checkpoint"
@@ -73,7 +74,7 @@ def problems(table: Location) -> dict[str, str]:
     """
     listed = {info.path for info in table.list()}
     commits = {path: int(match[1]) for path in listed if (match := _COMMIT.fullmatch(path))}
-    named = sorted(path for path in listed if path.startswith(f"{_DIRECTORY}/"))
+    named = sorted(path for path in listed if path.startswith(f"{DIRECTORY}/"))
     found: dict[str, str] = {}
     wanted: dict[str, _Sums] = {}
     for path, sums in zip(named, in_parallel(lambda one: _read(table, one), named), strict=True):
@@ -126,7 +127,7 @@ def _read(table: Location, path: str) -> _Sums | None:
     try:
         content = sealed.unseal(table.get(path))
         sums = _Sums(parse_rfc3339(content["at"]), dict(content["files"]))
-        own = path.replace(_DIRECTORY, "_delta_log")
+        own = path.replace(DIRECTORY, "_delta_log")
         return sums if own in sums.files else None
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, SavepointsError):
         return None
@@ -147,4 +148,4 @@ def _hint_problem(table: Location, newest: int) -> str | None:
 
 
 def _path(version: int) -> str:
-    return f"{_DIRECTORY}/{version:020}.json"
+    return f"{DIRECTORY}/{version:020}.json"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,3 +38,14 @@ def schema(columns: Mapping[str, Shape]) -> pa.Schema:
         return types[shape]
 
     return pa.schema([(name, arrow(shape)) for name, shape in columns.items()])
+
+
+def names(fields: Iterable[pa.Field[Any]], within: str = "") -> Iterator[str]:
+    """Yield the names of columns, and of what is in their structs and lists: `operators.rows`."""
+    for field in fields:
+        name, kind = f"{within}{field.name}", field.type
+        yield name
+        while hasattr(kind, "value_type"):
+            kind = kind.value_type
+        if kind.num_fields:
+            yield from names(kind, f"{name}.")

@@ -17,11 +17,11 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from savepoints.delta_reader import files_with, open_delta, small_rows
-from savepoints.errors import SavepointsError, VerificationError
+from savepoints.errors import IncompatibleError, SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel, persistently, storage_options
 from savepoints.io_errors import plain, unavailable
 from savepoints.moments import rfc3339
-from savepoints.store.tables import checksums
+from savepoints.store.tables import checksums, columns
 from savepoints.store.tables.open_tables import OpenTables
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ COMMIT_RETRIES = 50
 COMPACT_FILES = 64
 _CHECKSUM = "row_sha256"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+# Where a table of a store has files besides those of its rows.
+_OF_A_STORE = ("_delta_log/", f"{checksums.DIRECTORY}/")
 
 # Bytes that a commit takes at most, but for its checkpoints.
 _ROOM = 1 << 20
@@ -126,7 +129,10 @@ class StoreTable:
         """
         old = [info.path for info in self.location.list()]
         in_parallel(lambda path: aside.copy_from(self.location, path, path), old)
-        self.location.delete(old)
+        # Log and checksums last: by them it is known for a store's table if this is killed here.
+        known = [path for path in old if path.startswith(_OF_A_STORE)]
+        self.location.delete(set(old) - set(known))
+        self.location.delete(known)
         if rows:
             self.append(rows)
 
@@ -236,16 +242,24 @@ class StoreTable:
         # another process may have made it since it was not found.
         for _ in range(2):
             try:
-                return open_delta(self.location, options=options)
+                table = open_delta(self.location, options=options)
             except TableNotFoundError:
-                if not self.location.list("_delta_log"):
+                there = [info.path for info in self.location.list()]
+                if not there:
                     return None
+                if not any(path.startswith(_OF_A_STORE) for path in there):
+                    raise self._foreign("files that savepoints did not write") from None
             except (DeltaError, OSError) as error:
                 raise self._damaged(error) from None
+            else:
+                if _CHECKSUM not in {one.name for one in table.schema().fields}:
+                    raise self._foreign("a table that savepoints did not make")
+                return table
         raise self._damaged("the start of its log is missing")
 
     def _rows(self, table: DeltaTable) -> list[dict[str, Any]]:
         read = self.tables.rows(self.location, table, lambda: self._read(table))
+        self._refuse_newer(read.schema)
         rows = _python_rows(read)
         for row in rows:
             if row.pop(_CHECKSUM, None) != _checksum(row):
@@ -253,6 +267,17 @@ class StoreTable:
                     f"the row {next(iter(row.values()))} does not match its checksum"
                 )
         return rows
+
+    def _refuse_newer(self, found: pa.Schema) -> None:
+        """Refuse rows that say something of which this version knows nothing."""
+        unknown = set(columns.names(found)) - {*columns.names(self.schema), _CHECKSUM}
+        if unknown:
+            raise IncompatibleError(
+                f"the table {self.location} has columns that this version of savepoints does not "
+                f"know: {', '.join(sorted(unknown))}",
+                hint="a newer version has written it: upgrade savepoints on this machine",
+                table=str(self.location),
+            )
 
     def _known(self, table: DeltaTable, key: str, values: Sequence[str]) -> set[str]:
         """Return which values of a column of text a table has; only files that may are opened."""
@@ -274,6 +299,16 @@ class StoreTable:
             return small_rows(self.location, table, columns, files, known=known)
         except (DeltaError, OSError) as error:
             raise self._damaged(error) from None
+
+    def _foreign(self, what: str) -> IncompatibleError:
+        """Return the error for a directory that somebody else has filled."""
+        root, _, name = str(self.location).rpartition("/")
+        return IncompatibleError(
+            f"{self.location} has {what}, but a store at {root} would keep its own table there",
+            hint=f"choose a directory of its own for the store, such as {root}/savepoints; "
+            f"nothing in {name}/ was changed",
+            table=str(self.location),
+        )
 
     def _damaged(self, why: object) -> SavepointsError:
         """Return the error for a table that cannot be read: damaged, or out of reach for now."""

@@ -17,6 +17,8 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.model import new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.fork import promote, promote_plan, promote_steps
 from savepoints.operations.fork.promote_steps import PromotionPlan
 from savepoints.operations.inspect.locate import locate
@@ -26,6 +28,7 @@ from savepoints.operations.run.run import run
 from savepoints.plan import silent
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal, Operation
 from tests.draw import some
 from tests.operations.fork.test_fork import (
     ORIGIN,
@@ -197,6 +200,17 @@ def test_what_has_taken_over_and_not_moved_is_not_promoted_again(forked: Origin)
 
     with pytest.raises(UsageError, match="was already promoted to order_totals"):
         promote_plan.plan(shop.store, "variant")
+
+
+def test_trap_an_operation_on_the_fork_is_interrupted_after_the_plan(forked: Origin) -> None:
+    """A rollback that was killed may have taken back tables of rows that would be promoted."""
+    store = forked.store
+    plan = promote_plan.plan(store, "variant", hand_over="point")
+    begun = Operation(new_id("op", utc_now()), "rollback", "variant", {}, "x", rfc3339(utc_now()))
+    Journal.begin(store.root, begun)
+
+    with pytest.raises(UnfinishedOperationError, match=begun.id):
+        promote.execute(plan, store)
 
 
 def test_a_clone_is_not_what_readers_are_pointed_at(origin: Origin) -> None:

@@ -422,6 +422,24 @@ def test_what_is_not_ours_is_left(on_local: Location, local_store: Store) -> Non
     assert all(local_store.root.exists(path) for path in mine)
 
 
+def test_trap_a_store_lies_where_the_user_has_files_and_scratch_directories(
+    on_local: Location, local_store: Store
+) -> None:
+    """At the root of a bucket, say: nothing of it has the form of what savepoints writes."""
+    two(local_store, on_local)
+    theirs = (
+        "files/report.csv", "files/reports/2026.csv", "files/reports/2026/11.csv",
+        "files/op-20260101-000000-aaaaaa", "scratch/notes.txt", "scratch/anna/op-1/notes.txt",
+    )  # fmt: skip
+    for path in theirs:
+        local_store.root.put(path, b"theirs")
+
+    assert found(local_store) == []
+    assert collected(local_store).files == 0
+
+    assert all(local_store.root.exists(path) for path in theirs)
+
+
 def test_what_others_work_on_is_left_and_said(on_local: Location, local_store: Store) -> None:
     first, second = two(local_store, on_local)
     local_store.catalog.remove([first.id])

@@ -12,15 +12,18 @@ from savepoints.errors import (
     QueryRunningError,
     SavepointsError,
     TargetExistsError,
+    UnfinishedOperationError,
     UsageError,
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import OutputVersion
+from savepoints.model import OutputVersion, new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.maintain import rebuild_catalog, rename
 from savepoints.operations.rollback import rollback
 from savepoints.operations.savepoint import create
 from savepoints.store.locks import lease
+from savepoints.store.locks.journal import Journal, Operation
 from tests.processes import killed_at
 from tests.samples import lasting, query_id, savepoint, take, unpack
 
@@ -65,6 +68,22 @@ def test_killed_in_the_middle_and_run_again_it_is_done(
 
     assert {one.query for one in local_store.catalog.all()} == {"sums"}
     assert {one.query for one in local_store.generations.all()} == {"sums"}
+
+
+def test_trap_an_operation_that_began_after_the_plan_is_of_no_query_any_more(
+    on_local: Location, local_store: Store
+) -> None:
+    """A rollback that was killed since: under the new name the query would run as if none was."""
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"), query="totals")
+    plan = rename.plan(local_store, "totals", "sums")
+    begun = Operation(new_id("op", utc_now()), "rollback", "totals", {}, "x", rfc3339(utc_now()))
+    Journal.begin(local_store.root, begun)
+
+    with pytest.raises(UnfinishedOperationError, match=begun.id):
+        rename.execute(plan, local_store)
+
+    assert {one.query for one in local_store.catalog.all()} == {"totals"}
+    assert {one.query for one in local_store.generations.all()} == {"totals"}
 
 
 def test_other_queries_keep_their_names(on_local: Location, local_store: Store) -> None:

@@ -21,13 +21,22 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.model import new_id
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.fork import fork_plan
 from savepoints.operations.fork.fork_plan import ForkOptions
-from savepoints.operations.pipeline_fork import pipeline_fork, pipeline_fork_plan
+from savepoints.operations.pipeline_fork import (
+    forked_pairs,
+    pipeline_fork,
+    pipeline_fork_plan,
+    pipeline_promote,
+)
 from savepoints.operations.pipeline_fork.pipeline_fork_plan import PipelineForkPlan
+from savepoints.operations.pipeline_fork.pipeline_promote import PipelinePromotePlan
 from savepoints.outputs.fork import isolated_copy
 from savepoints.store import bindings
 from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Journal, Operation
 from tests.draw import some
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, chain, contents, topic
 from tests.pipelines import next_version
@@ -293,6 +302,20 @@ def test_forks_that_were_not_made_together_are_not_found(line: Line) -> None:
         store.query("silver").compare_pipeline("fix")
     with pytest.raises(NotFoundError, match="silver has no fork fix"):
         store.query("silver").promote_pipeline("fix")
+
+
+def test_trap_an_operation_on_a_fork_is_interrupted_after_the_plan_to_promote(line: Line) -> None:
+    store = line.configured_store
+    pipeline_fork.execute(plan(line), store)
+    pairs = forked_pairs.find(store, "silver", "fix")
+    promoting = PipelinePromotePlan(
+        "pipeline promote", "silver", (), (), "fix", pairs, checks=False, command="x"
+    )
+    begun = Operation(new_id("op", utc_now()), "rollback", FORKS[1], {}, "x", rfc3339(utc_now()))
+    Journal.begin(store.root, begun)
+
+    with pytest.raises(UnfinishedOperationError, match=begun.id):
+        pipeline_promote.execute(promoting, store)
 
 
 def test_the_forks_are_found_by_any_of_the_queries(line: Line) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from savepoints.errors import LockedError, UnfinishedOperationError
+from savepoints.errors import LockedError, UnfinishedOperationError, VerificationError
 from savepoints.io import Location
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
@@ -95,6 +95,16 @@ def test_trap_a_process_that_slept_past_its_lease_does_not_begin_an_operation_ag
     now = journal.unfinished(place, "orders")
     assert (now is None) == ended
     assert now is None or set(now.done) == {journal.UNDOING}
+
+
+def test_trap_a_journal_that_a_power_failure_emptied_is_no_operation(place: Location) -> None:
+    """The file is there, what was written to it is not; tables may have been taken back."""
+    Journal.begin(place, operation())
+    place.put("operations/op-1.json", b"")
+
+    for look in (journal.refuse_unfinished, journal.unfinished):
+        with pytest.raises(VerificationError, match=r"operations/op-1\.json is damaged"):
+            look(place, "orders")
 
 
 def test_the_operation_of_one_query_is_found_among_several(on_local: Location) -> None:

@@ -150,6 +150,66 @@ def test_an_expired_lease_is_free_when_clocks_cannot_explain_it(
             lease.refuse_held(on_local, "orders")
 
 
+@pytest.mark.parametrize("wrong", [timedelta(minutes=-2), timedelta(hours=1)], ids=str)
+def test_trap_a_wrong_clock_takes_a_lease_from_a_living_holder(
+    wrong: timedelta, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is ahead takes leases of all others, and all others take those of one behind."""
+    holder, taker = (timedelta(), wrong) if wrong > timedelta() else (wrong, timedelta())
+    monkeypatch.setattr(lease, "utc_now", lambda: utc_now() + holder)
+    with lease.hold(place, "orders", "run") as held:
+        monkeypatch.setattr(lease, "utc_now", lambda: utc_now() + taker)
+
+        with pytest.raises(QueryRunningError), lease.hold(place, "orders", "rollback"):
+            pass
+
+        monkeypatch.setattr(lease, "utc_now", lambda: utc_now() + holder)
+        held.confirm()
+    with lease.hold(place, "orders", "rollback"):
+        assert record_of(place).fence == 2
+    assert place.list("scratch") == []
+
+
+def test_the_lease_of_a_clock_that_is_ahead_lasts_no_longer(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as ahead:
+        ahead.setattr(lease, "utc_now", lambda: utc_now() + timedelta(hours=1))
+        with lease.hold(place, "orders", "run"):
+            expires = parse_rfc3339(record_of(place).expires_at)
+
+    assert expires - utc_now() <= lease.TTL + timedelta(seconds=2)
+
+
+def test_a_slow_answer_is_no_wrong_clock(place: Location) -> None:
+    """The probe of who wants to take a lease may be written after many attempts only."""
+    put(place)
+
+    assert lease._behind(place, PATH, utc_now() - timedelta(minutes=1)) == timedelta()
+
+
+@dataclasses.dataclass(frozen=True)
+class Removing(Location):
+    """A place in which the holder of a lease removes it before another has read it."""
+
+    def get_version(self, path: str) -> tuple[bytes, str]:
+        if self.get(path) == b"of the other":
+            self.delete([path])
+        return super().get_version(path)
+
+
+def test_trap_the_lease_of_an_export_goes_while_another_process_looks_at_it(
+    place: Location,
+) -> None:
+    path = "leases/exporting/sp-1.json"
+    place.put(path, b"of the other")
+
+    with lease.hold_exporting(Removing(place.uri), "sp-1", "orders", "export") as held:
+        held.check()
+
+    assert not place.exists(path)
+
+
 def test_a_lost_lease_is_noticed_and_not_given_away(place: Location) -> None:
     with lease.hold(place, "orders", "rollback") as held:
         held.check()

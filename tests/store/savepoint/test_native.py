@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +14,7 @@ from savepoints.io import Location, ObjectInfo
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import StoredFile
 from savepoints.uri import Uri
+from tests.kms import encrypted
 from tests.samples import contents, files_of, unpack
 
 
@@ -133,6 +135,44 @@ def test_shared_ssts_are_not_copied_again(place: Location) -> None:
     assert before.items() <= after.items()  # same time and entity tag, so not written again
     assert {path for path in second.copied if path.endswith(".sst")} == after.keys() - before
     assert not {path for path in first.copied if path.startswith("files")} & second.copied
+
+
+@pytest.fixture
+def on_kms(
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Location]:
+    """Give a directory in a bucket that encrypts by KMS, where no tag is an MD5."""
+    with encrypted(s3_endpoint) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        on_s3.put("same", b"1")
+        on_s3.copy_from(on_s3, "same", "copy")
+        tags = {on_s3.head(name).etag.strip('"') for name in ("same", "copy")}
+        assert [len(one) for one in tags] == [32, 32]
+        yield on_s3
+
+
+@pytest.mark.parametrize("sample", ["hdfs", "changelog"])
+def test_trap_with_kms_tags_look_like_md5s_and_deltas_are_copied_again(
+    sample: str, on_kms: Location
+) -> None:
+    root, first, second = further(sample, on_kms)
+
+    assert state(second) & state(first)
+    assert state(second, second.copied) == state(second) - state(first) != set()
+    original = files_of(sample)
+    assert {path: root.get(stored) for path, stored, *_ in second.files} == {
+        path: original[path] for path, *_ in second.files
+    }
+
+
+def test_trap_with_kms_tags_look_like_md5s_and_ssts_are_copied_again(on_kms: Location) -> None:
+    checkpoint, root = unpack("rocksdb", on_kms / "checkpoint"), on_kms / "store"
+    pinned(checkpoint, root, 1, 1)
+    before = ssts(root)
+
+    second = pinned(checkpoint, root, 2, 2)
+
+    assert {path for path in second.copied if path.endswith(".sst")} == ssts(root).keys() - before
 
 
 @pytest.mark.nightly

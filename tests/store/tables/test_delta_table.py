@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from savepoints.errors import SavepointsError, VerificationError
+from savepoints.errors import IncompatibleError, SavepointsError, VerificationError
 from savepoints.io import Location, storage_options
 from savepoints.store.tables import delta_table as tables
 from savepoints.store.tables.delta_table import StoreTable
@@ -61,6 +63,39 @@ def test_columns_that_come_later_do_not_spoil_the_checksums_of_old_rows(place: L
     assert by_id(newer) == [{**row(1), "new": None}, {**row(2), "new": "b"}]
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "unknown"),
+    [
+        (pa.field("new", pa.string()), "b", "new"),
+        (
+            pa.field("known", pa.list_(pa.struct([("a", pa.int64()), ("b", pa.int64())]))),
+            [],
+            "known.b",
+        ),
+    ],
+    ids=["column", "field"],
+)
+def test_trap_what_a_newer_version_added_looks_like_a_bug_or_damage(
+    column: pa.Field[Any], value: object, unknown: str, on_local: Location
+) -> None:
+    """Both work with one store for a while; the older one adds rows and takes none for damaged."""
+    known = pa.field("known", pa.list_(pa.struct([("a", pa.int64())])))
+    older = StoreTable(on_local / "table", SCHEMA.append(known))
+    rest = SCHEMA.append(known) if column.name == "new" else SCHEMA
+    newer = StoreTable(on_local / "table", rest.append(column))
+    newer.append([{**row(1), column.name: value}])
+    decided: list[object] = []
+
+    for use in (older.rows, lambda: older.change(("id",), decided.append)):  # type: ignore[arg-type]
+        with pytest.raises(IncompatibleError, match=f"does not know: {unknown}\n") as refused:
+            use()
+
+    assert "upgrade savepoints" in refused.value.hint
+    assert decided == []
+    older.append([row(2)], key="id")
+    assert [one["id"] for one in by_id(newer)] == ["id-1", "id-2"]
+
+
 def test_a_value_that_was_changed_is_found(on_local: Location) -> None:
     """As a flipped bit would, which Parquet without checksums does not notice."""
     table = StoreTable(on_local / "table", SCHEMA)
@@ -98,6 +133,31 @@ def test_a_damaged_table_is_named_and_never_made_anew_by_itself(
 
 
 @pytest.mark.s3
+def test_trap_a_table_of_the_user_s_gets_the_rows_of_a_store(table: StoreTable) -> None:
+    """`events` is a good name for a table, and Delta merges the columns of both."""
+    where, options = str(table.location), storage_options(table.location.uri)
+    theirs = pa.table({"event": ["paid", "sent"]})
+    write_deltalake(where, theirs, storage_options=options)
+
+    for use in (lambda: table.append([row(1)]), table.rows):
+        with pytest.raises(IncompatibleError, match="has a table that savepoints did not make"):
+            use()
+
+    now = DeltaTable(where, storage_options=options)
+    assert (now.version(), now.to_pyarrow_table()) == (0, theirs)
+
+
+def test_trap_files_of_the_user_s_become_a_table_of_a_store(table: StoreTable) -> None:
+    """A `_delta_log` beside them would make all readers take the directory for a table."""
+    table.location.put("day=1/part-0.json", b"{}")
+
+    for use in (lambda: table.append([row(1)]), table.rows):
+        with pytest.raises(IncompatibleError, match="has files that savepoints did not write"):
+            use()
+
+    assert [info.path for info in table.location.list()] == ["day=1/part-0.json"]
+
+
 def test_made_anew_the_damaged_files_are_kept_aside(table: StoreTable, place: Location) -> None:
     table.append([row(1)])
     table.location.put("_delta_log/00000000000000000001.json", b"{ damaged")
@@ -108,6 +168,31 @@ def test_made_anew_the_damaged_files_are_kept_aside(table: StoreTable, place: Lo
     assert by_id(table) == [row(1), row(2)]
     aside = place / "aside"
     assert {info.path: aside.get(info.path) for info in aside.list()} == before
+
+
+@dataclasses.dataclass(frozen=True)
+class Dying(Location):
+    """A place whose process dies after it has deleted files once."""
+
+    def delete(self, paths: Iterable[str]) -> None:
+        super().delete(paths)
+        raise KeyboardInterrupt
+
+
+def test_trap_killed_while_the_old_files_go_the_rest_looks_like_somebody_else_s(
+    table: StoreTable,
+) -> None:
+    place = table.location
+    table.append([row(1)])
+    with pytest.raises(KeyboardInterrupt):
+        StoreTable(Dying(place.uri), SCHEMA).rebuild([row(1)], Location.of(f"{place}-first"))
+
+    with pytest.raises(VerificationError):
+        StoreTable(place, SCHEMA).rows()
+    again = StoreTable(place, SCHEMA)
+    again.rebuild([row(1)], Location.of(f"{place}-aside"))
+
+    assert again.rows() == [row(1)]
 
 
 def test_many_small_files_become_one(table: StoreTable, monkeypatch: pytest.MonkeyPatch) -> None:

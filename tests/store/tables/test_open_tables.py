@@ -58,8 +58,8 @@ def test_files_that_were_read_before_are_not_read_again_and_those_that_went_are_
     assert ids(table) == ["a", "b"]
 
     wider.append([{"id": "c", "more": 1}])
-    table.change(("id",), lambda _: [{"id": "a"}, {"id": "d"}])
-    table.remove("id", ["b"])
+    wider.change(("id",), lambda _: [{"id": "a"}, {"id": "d"}])
+    wider.remove("id", ["b"])
 
     of_others = of_another_process(wider).rows()
     assert sorted(wider.rows(), key=str) == sorted(of_others, key=str)
@@ -70,7 +70,7 @@ def test_files_that_were_read_before_are_not_read_again_and_those_that_went_are_
     kept = set(table.tables.files(table.location))
     assert kept < there, "those of older versions are gone"
     table.location.delete(there - kept)
-    assert ids(of_another_process(table)) == ["a", "c", "d"]
+    assert ids(of_another_process(wider)) == ["a", "c", "d"]
 
 
 @pytest.mark.s3

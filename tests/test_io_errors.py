@@ -1,0 +1,54 @@
+"""What S3 says instead of a file: named with the way out, and never taken for damage."""
+
+from __future__ import annotations
+
+import pytest
+
+from savepoints.errors import SavepointsError, VerificationError
+from savepoints.handle import Store
+from savepoints.io import Location
+from tests.denied import answering
+
+ARCHIVED = (
+    "<Code>InvalidObjectState</Code><Message>The operation is not valid for the object's storage "
+    "class</Message><StorageClass>GLACIER</StorageClass>"
+)
+REDIRECT = (
+    "<Code>PermanentRedirect</Code><Message>The bucket you are attempting to access must be "
+    "addressed using the specified endpoint.</Message><Bucket>tests</Bucket>"
+)
+MALFORMED = (
+    "<Code>AuthorizationHeaderMalformed</Code><Message>The authorization header is malformed; the "
+    "region 'us-east-1' is wrong; expecting 'eu-west-1'</Message><Region>eu-west-1</Region>"
+)
+SKEWED = (
+    "<Code>RequestTimeTooSkewed</Code><Message>The difference between the request time and the "
+    "current time is too large.</Message>"
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "said", "way_out"),
+    [
+        (403, ARCHIVED, "a lifecycle rule has archived", "aws s3api restore-object --bucket tests"),
+        (301, REDIRECT, "is in another region", "aws s3api get-bucket-location --bucket tests"),
+        (400, MALFORMED, "is in another region", "set AWS_REGION"),
+        (403, SKEWED, "the clock of this machine", "by NTP"),
+        (400, "<Code>InvalidRequest</Code>", "cannot be read or written", "AWS_ENDPOINT_URL"),
+    ],
+    ids=["archived", "redirect", "region", "clock", "other"],
+)
+def test_trap_what_s3_answers_is_called_damage_or_a_lack_of_permissions(
+    status: int, error: str, said: str, way_out: str,
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Who is told that the catalog is damaged is told to rebuild it, too."""
+    store = Store.at(str(on_s3 / "store")).make()
+    with answering(s3_endpoint, status, error) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+        for ask in (lambda: store.root.get("store.json"), store.catalog.all, store.events.all):
+            with pytest.raises(SavepointsError, match=said) as refused:
+                ask()
+            assert way_out in refused.value.hint
+            assert not isinstance(refused.value, VerificationError)
