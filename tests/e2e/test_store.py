@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 import savepoints
 from savepoints.handle import Store
 from savepoints.io import Location
 from tests.e2e.marks import NIGHTLY
 from tests.e2e.shop import Shop
+from tests.edited_rows import edit_rows
 from tests.spark_session import PARTITIONS
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ def test_what_lies_in_the_store(spark: SparkSession, shop: Shop) -> None:
     require_rows_where_spark_looks(spark, shop, saved)
     require_costs(shop, saved)
     require_moved_prefix_restores(shop, saved)
-    require_spoilt_contents_are_found(spark, shop, saved)
+    require_spoilt_contents_are_found(shop, saved)
 
 
 def require_plain_delta(spark: SparkSession, shop: Shop, saved: savepoints.Savepoint) -> None:
@@ -87,27 +90,16 @@ def require_costs(shop: Shop, saved: savepoints.Savepoint) -> None:
     assert restored["seconds"] > 0
 
 
-def require_spoilt_contents_are_found(
-    spark: SparkSession, shop: Shop, saved: savepoints.Savepoint
-) -> None:
-    """A row changed through Delta, and the manifest made to fit: only the content hash tells."""
-    import dataclasses
+def require_spoilt_contents_are_found(shop: Shop, saved: savepoints.Savepoint) -> None:
+    """A row that was changed, and the manifest made to fit: only the content hash tells."""
 
-    from savepoints.store.savepoint import manifest
-    from savepoints.store.savepoint.manifest import StoredFile
+    def spoil(rows: pa.Table) -> pa.Table:
+        values = rows["value_bytes"].to_pylist()
+        at = rows.schema.get_field_index("value_bytes")
+        spoilt = pa.array([(values[0] or b"") + b"\0", *values[1:]], rows.schema.field(at).type)
+        return rows.set_column(at, rows.schema.field(at), spoilt)
 
-    root, table = shop.store.root, f"savepoints/{saved.id}/state"
-    uri = f"s3a://{shop.bucket}/store/{table}"
-    spark.sql(f"update delta.`{uri}` set value_bytes = concat(value_bytes, x'00') where ord = 0")
-    stored = shop.store.manifest(saved.id)
-    files = tuple(
-        StoredFile(
-            info.path.removeprefix(f"{table}/"), info.path, info.size, root.sha256(info.path)
-        )
-        for info in root.list(table)
-    )
-    forged = dataclasses.replace(stored, canonical=files)
-    root.put(manifest.manifest_path(saved.id), forged.to_bytes())
+    edit_rows(shop.store, saved.id, spoil)
     report = shop.store.savepoint(saved.id).verify()
     assert report.grade == "broken"
     assert [one.what for one in report.findings] == ["operator 0 (stateStoreSave)"]
