@@ -34,6 +34,8 @@ from savepoints.store.tables.open_tables import OpenTables
 # A file that says that its directory is a store, and of which format.
 _MARK = "store.json"
 FORMAT = "savepoints-store/1"
+# The Delta tables of a store.
+TABLES = ("catalog", "generations", "ledger", "events")
 
 # `typing.Self` is not before Python 3.11.
 _S = TypeVar("_S", bound="Store")

@@ -148,6 +148,6 @@ def test_trap_what_the_query_dropped_as_late_stays_dropped(begun: LateDesk) -> N
     # Without the batch log nobody knows what was dropped, nor what each batch was.
     log = desk.desk.store.root / f"batches/{desk.desk.query}/1"
     log.delete(one.path for one in log.list())
-    with pytest.raises(IncompatibleError, match="because the batch log lacks") as refused:
+    with pytest.raises(IncompatibleError, match="the batch log lacks") as refused:
         desk.prepare(desk.write([Event("late-5", "d", 1, 30)], "more.parquet"))
     assert "--policy replay-all" in refused.value.hint

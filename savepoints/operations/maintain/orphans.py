@@ -10,23 +10,27 @@ else's and left: a store may lie where others have files, too.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
 from savepoints.errors import VerificationError
 from savepoints.io import ObjectInfo
+from savepoints.io_errors import plain
 from savepoints.model import is_id
 from savepoints.moments import utc_now
 from savepoints.operations.maintain import removal
 from savepoints.store.locks import journal, readers
-from savepoints.store.root import Store
+from savepoints.store.root import TABLES, Store
 from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Directory, Inventory
 from savepoints.store.savepoint.manifest import directory, manifest_path
+from savepoints.store.tables import dropped_files
 from savepoints.texts import count_text
 
-OrphanKind = Literal["savepoint", "directory", "shared", "mounted", "rows", "scratch", "sign"]
+OrphanKind = Literal[
+    "savepoint", "directory", "shared", "mounted", "rows", "scratch", "sign", "table"
+]
 # What an export leaves in a savepoint; deleted under its lease.
 OF_EXPORT: tuple[OrphanKind, ...] = ("mounted", "rows")
 RepairAction = Literal["adopt", "delete", "finish"]
@@ -41,7 +45,7 @@ class Orphan:
         kind: `savepoint` is a whole one or one whose removal was interrupted, `directory` the
             remains of one, `shared` are files that savepoints could share, `mounted` and `scratch`
             temporary files, `rows` those of an export that was not finished, `sign` that of a
-            reader that is gone.
+            reader that is gone, `table` files of a table of the store that no version has.
         action: What to do with it; `finish` means an interrupted removal.
         why: Why, for people.
         query_id: Spark's id of the query it belongs to, None when it belongs to none or if that is
@@ -70,6 +74,8 @@ class Orphan:
             return f"add {self.name} to the catalog"
         if self.action == "finish":
             return f"finish removing {self.name}"
+        if self.kind == "table":
+            return f"delete {count_text(len(self.files), 'file')} of {self.place}"
         return f"delete {self.place}"
 
 
@@ -146,6 +152,7 @@ def find(store: Store, grace: timedelta) -> FoundOrphans:
     for query_id, infos in shared.items():
         _look_at_shared(search, query_id, infos, doomed)
     _look_at_the_rest(search)
+    _look_at_tables(search)
     return FoundOrphans(
         tuple(search.orphans), search.young, tuple(dict.fromkeys(search.findings)), search.there
     )
@@ -261,6 +268,22 @@ def _look_at_the_rest(search: _Search) -> None:
     for info in root.list("uses"):
         if info.path in gone:
             search.add(info.path, "sign", "delete", "marks a reader that is gone", None, [info])
+
+
+def _look_at_tables(search: _Search) -> None:
+    """Find files of the store's own tables that compaction has replaced."""
+    from deltalake.exceptions import DeltaError
+
+    for name in TABLES:
+        table = search.store.root / name
+        try:
+            found = dropped_files.find(table, search.oldest)
+        except (DeltaError, OSError) as error:
+            search.findings.append(f"{name} is left as it is: {plain(str(error))[:200]}")
+            continue
+        if found:
+            files = [replace(one, path=f"{name}/{one.path}") for one in found]
+            search.add(name, "table", "delete", "no version has these files any more", None, files)
 
 
 def _shared(search: _Search) -> dict[str, dict[str, ObjectInfo]]:

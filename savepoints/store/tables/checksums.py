@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
 from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.store.savepoint import sealed
+from savepoints.store.tables import dropped_files
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,12 +93,16 @@ def problems(table: Location) -> dict[str, str]:
     checkpoints = [int(match[1]) for path in listed if (match := _CHECKPOINT.fullmatch(path))]
     newest = max(checkpoints, default=-1)
 
+    gone = wanted.keys() - listed
+    needed = _needed(table, gone) if gone else gone
+
     def compare(path: str) -> str | None:
         sums = wanted[path]
-        if path not in listed:
+        if path in gone:
             match = _COMMIT.fullmatch(path) or _CHECKPOINT.fullmatch(path)
             old = sums.at < utc_now() - _CLEANED_UP_AFTER
-            return None if match and old and int(match[1]) < newest else "is missing"
+            cleaned_up = old and int(match[1]) < newest if match else path not in needed
+            return None if cleaned_up else "is missing"
         same = table.sha256(path) == sums.files[path]
         return None if same else "its SHA-256 does not match the recorded one"
 
@@ -105,6 +111,16 @@ def problems(table: Location) -> dict[str, str]:
     if newest >= 0 and (problem := _hint_problem(table, newest)):
         found[_HINT] = problem
     return found
+
+
+def _needed(table: Location, gone: Collection[str]) -> Collection[str]:
+    """Return the files that readers need: `gc` removes those that no version has any more."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return dropped_files.current(table)
+    except (DeltaError, OSError):
+        return gone
 
 
 def _write(table: Location, version: int) -> str:
