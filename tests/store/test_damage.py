@@ -19,6 +19,8 @@ from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify_all
 from savepoints.operations.maintain import rebuild_catalog
 from savepoints.operations.savepoint import restore
+from savepoints.store.root import TABLES
+from savepoints.store.tables import dropped_files
 from tests.draw import chance, some
 from tests.store import damaged
 
@@ -76,7 +78,13 @@ def usual(whole: Store, tmp_path_factory: pytest.TempPathFactory) -> set[tuple[s
 
 
 def paths(store: Store, pattern: str) -> list[str]:
-    return [info.path for info in store.root.list() if re.fullmatch(pattern, info.path)]
+    """Return the files of a kind; of the rows of a table those that a reader needs."""
+    found = [info.path for info in store.root.list() if re.fullmatch(pattern, info.path)]
+    table, _, name = found[0].partition("/")
+    if table not in TABLES or not name.startswith("part-"):
+        return found
+    needed = dropped_files.current(store.root / table)
+    return [path for path in found if path.partition("/")[2] in needed]
 
 
 def put(store: Store, path: str, data: bytes) -> None:

@@ -82,11 +82,14 @@ def require_read_again(store: Store, query: str, saved: SourceLogs) -> list[str]
             query=query,
             sources=list(found),
         )
-    generations = store.generations.all(query)
     # A source that had read nothing yet has no position, which would say of what kind it is.
-    if not generations or not any(
-        at is None or kind_of(at) == "files" for at in saved.offsets.sources
-    ):
+    if not any(at is None or kind_of(at) == "files" for at in saved.offsets.sources):
+        return []
+    try:
+        generations = store.generations.all(query)
+    except VerificationError as damaged:
+        return [_unknown(query, saved, damaged.message)]
+    if not generations:
         return []
     return _require_files(query, saved, Location.of(generations[0].checkpoint))
 
@@ -106,11 +109,7 @@ def _require_files(query: str, saved: SourceLogs, checkpoint: Location) -> list[
         newest = position.newest_in(checkpoint, "offsets")
         since = source_logs.of_checkpoint(checkpoint, newest).files_since(saved)
     except (FileNotFoundError, IncompatibleError):
-        unknown = (
-            f"it is unknown which files {query} has read since batch {saved.batch_id}, because "
-            f"{checkpoint} does not say it: those that are gone by now will not be read again"
-        )
-        return [unknown]
+        return [_unknown(query, saved, f"{checkpoint} does not say it")]
     try:
         unlike = input_files.look(since)
     except SavepointsError as error:
@@ -129,6 +128,13 @@ def _require_files(query: str, saved: SourceLogs, checkpoint: Location) -> list[
     again = f"{which}, {len(unlike.changed)} were written again"
     what = "what is in them now will be read"
     return [f"{again} (first: {first}): {what}" for first in unlike.changed[:1]]
+
+
+def _unknown(query: str, saved: SourceLogs, why: str) -> str:
+    return (
+        f"it is unknown which files {query} has read since batch {saved.batch_id}, because "
+        f"{why}: those that are gone by now will not be read again"
+    )
 
 
 def logs_of(store: Store, stored: Manifest) -> SourceLogs:
