@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from savepoints.errors import IncompatibleError, StalePlanError
 from savepoints.sources.late import stored_files
@@ -117,13 +117,15 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
 @contextmanager
 def failures(batch: str, kind: str) -> Iterator[None]:
     """Turn Spark's errors into ours, which say how files of a kind are written."""
-    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
-        reason = root_cause(error) if isinstance(error, Py4JJavaError) else str(error)
+    except Exception as error:
+        is_java = hasattr(error, "java_exception")  # Py4J's own, as tasks that fail end.
+        if not is_java and not isinstance(error, PySparkException):
+            raise
+        reason = root_cause(cast("Any", error)) if is_java else str(error)
         raise IncompatibleError(
             f"{batch} cannot be read: {reason[:500]}", hint=_HINTS[kind], batch=batch
         ) from error
