@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+from savepoints.checkpoint.logs import file_log
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY, PROVIDER_KEY, OffsetLogEntry
 from savepoints.checkpoint.state.files import StoreDirectory
@@ -23,7 +24,6 @@ from savepoints.errors import (
 )
 from savepoints.texts import count_text
 
-_SOURCE_ENTRY = re.compile(r"^sources/([^/]+)/(\d+)(\.compact)?$")
 _STATE_WITH_ID = re.compile(
     r"^state/(\d+)/(\d+)/(?:[^/]+/)?(\d+)_([0-9a-f-]{36})\.(?:zip|changelog)$"
 )
@@ -114,7 +114,7 @@ def used_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> list[s
     }
     used = []
     for path in paths:
-        match = _SOURCE_ENTRY.match(path)
+        match = file_log.NAME.match(path)
         if match and match.group(1) in limits:
             limit = limits[match.group(1)]
             if limit is None or int(match.group(2)) <= limit:
@@ -128,24 +128,21 @@ def missing_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> lis
     Spark looks there for what it has read: without the last ones it reads their files once more.
     A compact entry has what those before it had.
     """
-    there: dict[str, dict[int, bool]] = {}
-    for path in used_source_entries(paths, offsets):
-        if match := _SOURCE_ENTRY.match(path):
-            known, number = there.setdefault(match[1], {}), int(match[2])
-            known[number] = known.get(number, False) or match[3] is not None
+    used = used_source_entries(paths, offsets)
     missing = []
     for name, position in zip(offsets.names, offsets.sources, strict=True):
         last = None if position is None else _log_offset(position)
         if last is not None:
-            known = there.get(name, {})
-            first = max((number for number, is_compact in known.items() if is_compact), default=0)
+            there = file_log.in_force(used, name)
+            known = {int(match[2]) for match in map(file_log.NAME.match, there) if match}
+            first = min(known) if there and there[0].endswith(".compact") else 0
             missing += [f"sources/{name}/{at}" for at in range(first, last + 1) if at not in known]
     return missing
 
 
 def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogEntry) -> None:
     """Check that the sources' own logs end where the offsets end."""
-    entries = [path for path in paths if _SOURCE_ENTRY.match(path)]
+    entries = [path for path in paths if file_log.NAME.match(path)]
     if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
         raise SourceLogError(
             f"{where}/{unused[0]} lists input that no batch in the offset log has used, so "

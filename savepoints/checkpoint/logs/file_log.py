@@ -18,7 +18,8 @@ from savepoints.uri import Uri
 # After this many entries Spark merges them into one file with another name.
 COMPACT_KEY = "spark.sql.streaming.fileSource.log.compactInterval"
 _ENTRY = re.compile(r"^v1\n(\{.*)$", re.DOTALL)
-_NAME = re.compile(r"^sources/([^/]+)/(\d+)(\.compact)?$", re.ASCII)
+# An entry by its path in the checkpoint: source, number, and whether it is a compact one.
+NAME = re.compile(r"^sources/([^/]+)/(\d+)(\.compact)?$", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def in_force(paths: Iterable[str], source: str) -> list[str]:
     found = sorted(
         (int(match[2]), bool(match[3]), path)
         for path in paths
-        if (match := _NAME.match(path)) and match[1] == source
+        if (match := NAME.match(path)) and match[1] == source
     )
     first = max((at for at, (_, compact, _) in enumerate(found) if compact), default=0)
     return [path for _, _, path in found[first:]]
