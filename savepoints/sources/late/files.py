@@ -91,6 +91,7 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
     """
     found = stored_files.find(batch)
     with failures(batch, found.kind):
+        found.require_flat(spark)
         if found.kind in _TEXT:
             lines = _checked_lines(spark, found, batch)
             rows, named = _text(spark, found, records, events)
@@ -154,7 +155,7 @@ def _checked_lines(spark: SparkSession, found: StoredFiles, batch: str) -> DataF
     line = F.col("value")
     quotes = F.length(line) - F.length(F.replace(line, F.lit('"')))
     read_again = F.encode(F.decode(line.cast("binary"), "UTF-8"), "UTF-8")
-    text = StoredFiles("text", found.path, found.options, found.is_pattern).load(spark)
+    text = StoredFiles("text", found.path, found.options).load(spark)
     checked = text.groupBy(F.col("_metadata.file_path").alias("file")).agg(
         (F.sum(quotes) % 2).alias("odd"),
         F.count_if(read_again != line.cast("binary")).alias("other"),

@@ -118,16 +118,13 @@ def _require_kept(given: DataFrame, records: DataFrame, source: LateInput) -> No
 
     names = [one for one in given.columns if one != OP]
 
-    def events_of(rows: DataFrame) -> DataFrame:
-        return rows.select(*(F.col(quoted(one)) for one in names))
-
     def compared(rows: DataFrame) -> DataFrame:
-        columns = (comparable(F.col(quoted(one.name)), one.dataType) for one in rows.schema)
-        return rows.select(*(one.alias(name) for one, name in zip(columns, names, strict=True)))
+        kinds = {one.name: one.dataType for one in rows.schema}
+        columns = (comparable(F.col(quoted(one)), kinds[one]).alias(one) for one in names)
+        return rows.select(*columns)
 
     with _failures(source, "decoded"):
-        made = compared(events_of(source.decoding.decode(records)))
-        others = made.exceptAll(compared(events_of(given)))
+        others = compared(source.decoding.decode(records)).exceptAll(compared(given))
         row = as_json(F.struct(*map(quoted, names)), others.schema)
         other = others.select(row).first()
     if other is not None:

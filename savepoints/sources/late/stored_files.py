@@ -51,21 +51,21 @@ class StoredFiles:
     is_pattern: bool = False
 
     def reader(self, spark: SparkSession) -> DataFrameReader:
-        """Return a reader of the format with the options.
-
-        Raises:
-            UsageError: If a pattern matches directories with further directories.
-        """
-        if self.is_pattern:
-            self._require_flat(spark)
+        """Return a reader of the format with the options."""
         return spark.read.format(self.kind).options(**self.options)
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the rows of a format that has a schema of its own; see `reader`."""
+        """Return the rows of a format that has a schema of its own."""
         return self.reader(spark).load(self.path)
 
-    def _require_flat(self, spark: SparkSession) -> None:
-        """Refuse a pattern of which Spark would pass over some files."""
+    def require_flat(self, spark: SparkSession) -> None:
+        """Refuse a pattern of which Spark would pass over some files.
+
+        Raises:
+            UsageError: If it matches directories with further directories.
+        """
+        if not self.is_pattern:
+            return
         listed = spark.read.format("binaryFile").options(**_DEEP).load(self.path).inputFiles()
         parent = self.path.rpartition("/")[0]
         for one in listed:
