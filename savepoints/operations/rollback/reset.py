@@ -16,10 +16,7 @@ from typing import Literal
 from savepoints import faults
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch, table_position
-from savepoints.checkpoint.logs.kafka_position import (
-    KafkaOffsets,
-    kafka_offsets,
-)
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings
