@@ -309,13 +309,13 @@ def at_most(help: str) -> Callable[[Function], Function]:  # noqa: A002 - as cli
     return click.option("--wait", metavar="DURATION", default="10m", callback=duration, help=help)
 
 
-def no_source_check(starts: str) -> Callable[[Function], Function]:
-    """Return `--no-source-check` of commands after which a query starts."""
+def no_source_check(starts: str, more: str = "") -> Callable[[Function], Function]:
+    """Return `--no-source-check` of commands after which a query starts, and what else it does."""
     return click.option(
         "--no-source-check",
         is_flag=True,
         help="Do not check that Kafka, or the log of a table, still has what is to be read next; "
-        f"{starts} may then fail to start.",
+        f"{starts} may then fail to start{more}.",
     )
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "followed by _forks/ and the name of the fork. May be repeated.",
 )
 @restored_form
-@no_source_check("a fork")
+@no_source_check("a fork", ", or silently miss the records of files that are gone")
 @broken_too
 @of_query
 @mutating

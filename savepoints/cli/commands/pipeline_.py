@@ -332,7 +332,7 @@ def rollback(
 @click.option(
     "--checkpoints", metavar="URI", help="Directory in which to create the forks' checkpoints."
 )
-@no_source_check("a fork")
+@no_source_check("a fork", ", or silently miss the records of files that are gone")
 @mutating
 @common
 def fork(

@@ -51,7 +51,8 @@ class ForkOptions:
         checkpoints: Directory below which its generations get theirs, None for that of the origin.
         outputs: Tables of outputs that do not go to `<original>_forks/<name>`.
         form: Form to restore from; native when the savepoint has it.
-        check_source: Whether Kafka is asked if it still has the records that come next.
+        check_source: Whether Kafka is asked if it still has the records that come next, and files
+            that the origin has read since are looked for.
         even_broken: Also of a savepoint that `verify` found broken.
         migration: How its state is converted for `app`, None if that goes on with it as it is.
     """
@@ -171,7 +172,9 @@ def plan(
     Raises:
         TargetExistsError: If the query or one of its places exists and is not this very fork.
         NotAlignedError: If the version of an output is gone.
-        IncompatibleError: If an output has features of which a copy is not known to be exact.
+        IncompatibleError: If an output has features of which a copy is not known to be exact, or a
+            source keeps nothing.
+        SourceDataGoneError: If records or files are gone that the origin has read since.
         LayoutChangedError: If the state cannot be converted for the program.
     """
     store = store.snapshot()
@@ -204,7 +207,7 @@ def plan_one(
     )  # fmt: skip
     complete = bindings.complete(store)
     again = restore_checks.topics_read_again(store, saved)
-    notes = _source_notes(saved, bound, complete) if options.check_source else []
+    notes = _source_notes(store, saved, bound, complete) if options.check_source else []
     if bound.has_other_program and options.migration is None:
         notes.append(
             "whether its program fits the state is checked before the first batch, or now: "
@@ -296,15 +299,19 @@ def plan_migration(
     )  # fmt: skip
 
 
-def _source_notes(saved: Savepoint, bound: Bound, settings: Settings) -> list[str]:
-    """Refuse a fork whose records are gone from Kafka; return what to know of the others."""
+def _source_notes(store: Store, saved: Savepoint, bound: Bound, settings: Settings) -> list[str]:
+    """Refuse a fork whose records or files are gone; return what to know of the others."""
     found = availability.require_available(
         saved.cut.offsets,
         settings.kafka,
         topics=saved.topics,
         archives=tuple(bound.settings.archives.values()),
     )
-    return available_ranges.notes(lowest_offsets(saved.cut.offsets), found)
+    logs = restore_checks.logs_of(store, store.manifest(saved.id))
+    return [
+        *available_ranges.notes(lowest_offsets(saved.cut.offsets), found),
+        *restore_checks.require_read_again(store, saved.query, logs, accept="--no-source-check"),
+    ]
 
 
 def _isolations(

@@ -31,7 +31,7 @@ from savepoints.texts import count_text
 
 # Bytes of a file that is read in no time.
 _ALWAYS_READ = 1 << 20
-_ACCEPT = "accept the loss with --accept-unreplayable"
+_ACCEPT = "--accept-unreplayable"
 
 
 def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
@@ -61,11 +61,17 @@ def refuse_broken(savepoint: Savepoint) -> None:
         )
 
 
-def require_read_again(store: Store, query: str, saved: SourceLogs) -> list[str]:
-    """Refuse to go back to a batch where a source cannot give again what it gave since.
+def require_read_again(
+    store: Store, query: str, saved: SourceLogs, *, accept: str = _ACCEPT
+) -> list[str]:
+    """Refuse to go on from a batch where a source cannot give again what it gave since.
 
     Kafka and Delta refuse by themselves what they no longer have. A socket keeps nothing, and a
     file source passes over files that are gone without a word.
+
+    Args:
+        query: The query of the batch.
+        accept: The option by which a command does without.
 
     Returns:
         What a person should know of files that are there.
@@ -78,7 +84,7 @@ def require_read_again(store: Store, query: str, saved: SourceLogs) -> list[str]
         raise IncompatibleError(
             f"{unreplayable_text(query, found)}, so records after batch {saved.batch_id} would be "
             "lost",
-            hint=f"{_ACCEPT}; in the future, read from Kafka, files or tables",
+            hint=f"accept the loss with {accept}; in the future, read from Kafka, files or tables",
             query=query,
             sources=list(found),
         )
@@ -91,7 +97,7 @@ def require_read_again(store: Store, query: str, saved: SourceLogs) -> list[str]
         return [_unknown(query, saved, damaged.message)]
     if not generations:
         return []
-    return _require_files(query, saved, Location.of(generations[0].checkpoint))
+    return _require_files(query, saved, Location.of(generations[0].checkpoint), accept)
 
 
 def unreplayable_text(query: str, sources: Sequence[int]) -> str:
@@ -103,7 +109,7 @@ def unreplayable_text(query: str, sources: Sequence[int]) -> str:
     )
 
 
-def _require_files(query: str, saved: SourceLogs, checkpoint: Location) -> list[str]:
+def _require_files(query: str, saved: SourceLogs, checkpoint: Location, accept: str) -> list[str]:
     """Look for the files that were read up to where a query is now, and not by a batch."""
     try:
         newest = position.newest_in(checkpoint, "offsets")
@@ -113,7 +119,7 @@ def _require_files(query: str, saved: SourceLogs, checkpoint: Location) -> list[
     try:
         unlike = input_files.look(since)
     except SavepointsError as error:
-        error.hint = f"{error.hint}; or go back without looking for the files: {_ACCEPT}"
+        error.hint = f"{error.hint}; or do not look for the files: {accept}"
         raise
     files = count_text(len(since), "file")
     which = f"of {files} that {query} has read since batch {saved.batch_id}"
@@ -121,7 +127,7 @@ def _require_files(query: str, saved: SourceLogs, checkpoint: Location) -> list[
         raise SourceDataGoneError(
             f"{which}, {len(unlike.gone)} are gone (first: {unlike.gone[0]}), so their records "
             "would be lost",
-            hint=f"copy them back to where they were, or {_ACCEPT}",
+            hint=f"copy them back to where they were, or accept the loss with {accept}",
             query=query,
             files=list(unlike.gone),
         )

@@ -10,6 +10,8 @@ from savepoints.checkpoint.logs import file_log, offset_log
 from savepoints.errors import IncompatibleError, SavepointsError, SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.operations.fork import fork_plan
+from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.rollback import restore_point, rollback
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.rollback.target import AtBatch, Named, Point
@@ -44,6 +46,13 @@ class Query:
             self.store, point, query=QUERY, to=str(self.place / "next"), rewind_outputs=False,
             accept_unreplayable=accept,
         )  # fmt: skip
+
+    def fork(self, *, check_source: bool = True) -> ForkPlan:
+        options = ForkOptions(
+            app="spark_jobs.order_totals:app", checkpoints=str(self.place / "own"),
+            outputs={"totals": str(self.place / "own_totals")}, check_source=check_source,
+        )  # fmt: skip
+        return fork_plan.plan(self.store, self.saved, "variant", options)
 
     def refusals(self) -> list[SavepointsError]:
         """Return how all ways back to batch 1 and 2 are refused."""
@@ -87,6 +96,18 @@ def test_trap_files_that_were_cleaned_up_would_be_passed_over(query: Query) -> N
     assert contents(query.place) == before
     query.files[3].write_text("{}")
     assert query.plan(Named(query.saved)).batch_id == 1
+
+
+def test_trap_a_fork_would_pass_over_files_that_its_origin_has_read(query: Query) -> None:
+    query.files[0].unlink()
+    query.fork()
+    query.files[3].unlink()
+
+    with pytest.raises(SourceDataGoneError, match="of 2 files that totals has read") as refused:
+        query.fork()
+
+    assert refused.value.hint.endswith("--no-source-check")
+    assert query.fork(check_source=False).batch_id == 1
 
 
 def test_what_a_compact_entry_names_counts_and_what_the_savepoint_had_does_not(
