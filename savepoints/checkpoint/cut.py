@@ -43,6 +43,7 @@ class CutFiles:
     """Everything that belongs to one committed batch of a checkpoint.
 
     Attributes:
+        positions: Next-to-read position of each source, by its directory below `sources/`.
         keyless: Operators without grouping keys, whose state is one partition.
         chains: Per state store and partition, the files that make the batch's version.
         small: Files to copy verbatim and first: logs, sources, metadata, schemas.
@@ -52,6 +53,7 @@ class CutFiles:
     cut: Cut
     query_id: str
     conf: Mapping[str, str]
+    positions: Mapping[str, str | None]
     operators: tuple[Operator, ...]
     partitions: dict[int, int]
     keyless: frozenset[int]
@@ -141,6 +143,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         ),
         query_id=query_id,
         conf=offsets.conf,
+        positions=offsets.positions,
         operators=tuple(sorted(found, key=lambda operator: operator.operator_id)),
         partitions={one: sum(of == one for of, _ in existing) for one in stores},
         keyless=keyless,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from savepoints.checkpoint import invariants
 from savepoints.checkpoint.logs import file_log, offset_log
@@ -26,6 +26,12 @@ class SourceLogs:
     offsets: OffsetLogEntry
     entries: Mapping[str, str]
 
+    def only(self, sources: Collection[str]) -> SourceLogs:
+        """Return those of some sources, by their directories below `sources/`."""
+        there = {name: at for name, at in self.offsets.positions.items() if name in sources}
+        offsets = replace(self.offsets, names=tuple(there), sources=tuple(there.values()))
+        return replace(self, offsets=offsets)
+
     def files(self, source: str) -> dict[str, ReadFile]:
         """Return the files that a source has read, by their paths."""
         paths = file_log.in_force(self.entries, source)
@@ -35,10 +41,10 @@ class SourceLogs:
         return {one.path: one for several in read for one in several}
 
     def files_since(self, before: SourceLogs) -> list[ReadFile]:
-        """Return the files that were read up to this batch, and not by an earlier one."""
+        """Return the files that sources of an earlier batch have read after it, up to this one."""
         found: list[ReadFile] = []
-        for source, at in zip(self.offsets.names, self.offsets.sources, strict=True):
-            if kind_of(at) == "files":
+        for source, at in self.offsets.positions.items():
+            if source in before.offsets.names and kind_of(at) == "files":
                 known = before.files(source)
                 found += [one for path, one in self.files(source).items() if path not in known]
         return found

@@ -45,6 +45,11 @@ class OffsetLogEntry:
     names: tuple[str, ...]
 
     @property
+    def positions(self) -> dict[str, str | None]:
+        """End position of each source, in order, by its directory below `sources/`."""
+        return dict(zip(self.names, self.sources, strict=True))
+
+    @property
     def provider(self) -> str:
         """Class name of the state store provider; empty when the log does not name it."""
         return self.conf.get(PROVIDER_KEY, "")

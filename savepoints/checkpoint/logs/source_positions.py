@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -131,19 +131,28 @@ def going_on(starts: Starts, offsets: Sequence[str | None]) -> tuple[str | None,
     return tuple(found)
 
 
-def unreplayable(offsets: Sequence[str | None], paths: Iterable[str]) -> tuple[int, ...]:
-    """Return the numbers of the sources that only count what they read and keep none of it.
+def unreplayable(positions: Mapping[str, str | None], paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the sources that only count what they read and keep none of it.
 
     Spark's socket and memory sources have a bare number as their position (`LongOffset`) and no
     file below `sources/`. Its rate source has a bare number as well, of seconds, and keeps when it
     began: it makes the same rows again.
+
+    Args:
+        positions: By directory below `sources/`.
     """
-    kept = {match.group(1) for path in paths if (match := _OWN_FILE.match(path))}
+    with_files = {match.group(1) for path in paths if (match := _OWN_FILE.match(path))}
     return tuple(
-        number
-        for number, position in enumerate(offsets)
-        if position is not None and position.isdigit() and str(number) not in kept
+        name
+        for name, position in positions.items()
+        if position is not None and position.isdigit() and name not in with_files
     )
+
+
+def kept(starts: Starts, names: Sequence[str]) -> tuple[str, ...]:
+    """Return which of the savepoint's sources, by their names, the program continues."""
+    numbers = {number for one in starts if (number := _kept(one)) is not None}
+    return tuple(name for number, name in enumerate(names) if number in numbers)
 
 
 def _beyond(source: int, known: int) -> UsageError:

@@ -212,6 +212,7 @@ def _migration(
         defaults=options.defaults,
         allow_dropped_state=options.allow_dropped_state,
         even_broken=given["even_broken"],
+        accept_unreplayable=given["accept_unreplayable"],
         check_outputs=checked,
         progress=call.output.progress,
         **rewriting,

@@ -294,7 +294,7 @@ def plan_migration(
         allow_dropped_state=migration.allow_dropped_state,
         query_id=query_id,
         owner=operation_id,
-        even_broken=True,  # The fork has refused it, or was asked not to.
+        asked=False,  # The fork has asked all of that.
         progress=progress,
     )  # fmt: skip
 

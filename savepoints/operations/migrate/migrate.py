@@ -105,6 +105,8 @@ def plan(
     owner: str = "restore",
     even_broken: bool = False,
     check_outputs: bool = True,
+    accept_unreplayable: bool = False,
+    asked: bool = True,
     progress: Progress = silent,
 ) -> PreparedMigration:
     """Plan a restore with the state migrated for a changed program; nothing is written.
@@ -125,6 +127,10 @@ def plan(
         owner: The operation that this restore is a part of.
         even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
+        accept_unreplayable: Accept a source that keeps nothing, or files that are gone, so that
+            rows are lost.
+        asked: Whether the three above are checked; False where another verb restores as one of its
+            steps and has checked them itself.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
@@ -135,6 +141,9 @@ def plan(
         LayoutChangedError: If the program cannot continue with the state, it is not known whether
             it can, or state would be dropped that may not be.
         VerificationError: If the savepoint is broken, or files of it are missing.
+        NotAlignedError: If a table would silently drop what the restored query writes.
+        IncompatibleError: If a source cannot be read again.
+        SourceDataGoneError: If files are gone that were read since.
         RescaleError: If the operators keep their number of state partitions.
         ProviderError: If the other provider cannot hold the state.
         TargetExistsError: If anything else is in the directory.
@@ -142,10 +151,16 @@ def plan(
     """
     store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
-    if not even_broken:
-        restore_checks.refuse_broken(savepoint)
-    if check_outputs and query_id is None:
-        restore_checks.refuse_seen(savepoint)
+    stored = store.manifest(savepoint.id)
+    warnings: tuple[str, ...] = ()
+    if asked:
+        warnings = restore_checks.require_usable(
+            store, savepoint, stored,
+            sources=sources,
+            even_broken=even_broken,
+            check_outputs=check_outputs and query_id is None,
+            accept_unreplayable=accept_unreplayable,
+        )  # fmt: skip
     compared = upgrade_check.compare_program(
         store,
         savepoint.id,
@@ -166,7 +181,6 @@ def plan(
     _require_possible(report, allow_dropped_state=allow_dropped_state)
     _require_state(savepoint, compared)
     operators = operators_of(savepoint, compared)
-    stored = store.manifest(savepoint.id)
     planned = restore.make_plan(
         store,
         stored,
@@ -179,7 +193,7 @@ def plan(
         sources=sources,
         query_id=query_id,
         steps=map(_step, report.operators),
-        warnings=(*_lost(report), *report.notes),
+        warnings=(*_lost(report), *report.notes, *warnings),
     )
     return PreparedMigration(**vars(planned), app=app, upgrade=report, compared=compared)
 

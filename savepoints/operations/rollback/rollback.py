@@ -343,9 +343,10 @@ def _refuse_unreadable(
         )
     settings = context.settings
     assumed = activity.refuse_active(context, stopped=asked.stopped)
-    if asked.sources is None and not asked.accept_unreplayable:
-        logs = _logs(context, found)
-        again = restore_checks.require_read_again(context.store, found.query, logs)
+    if not asked.accept_unreplayable:
+        again = restore_checks.require_read_again(
+            context.store, found.query, _logs(context, found), sources=asked.sources
+        )
         assumed = (*assumed, *again)
     if not asked.check_source:
         return assumed

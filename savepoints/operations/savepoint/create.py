@@ -262,7 +262,7 @@ def _warnings(
             "next generation (if it is another query's, name that: --name NAME)"
         )
     paths = [info.path for info in files.all]
-    if sources := source_positions.unreplayable(files.cut.offsets, paths):
+    if sources := source_positions.unreplayable(files.positions, paths):
         unreplayable = restore_checks.unreplayable_text(name, sources)
         found.append(f"a rollback would lose rows: {unreplayable}")
     if not outputs:

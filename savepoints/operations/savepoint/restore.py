@@ -186,17 +186,15 @@ def plan(
     store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
     stored = store.manifest(savepoint.id)
-    if asked and not even_broken:
-        restore_checks.refuse_broken(savepoint)
-    if asked and check_outputs and query_id is None:
-        restore_checks.refuse_seen(savepoint)
-    about_sources: Iterable[str] = ()
-    if asked and sources is None:
-        about_sources = restore_checks.topics_read_again(store, savepoint)
-        if not accept_unreplayable:
-            logs = restore_checks.logs_of(store, stored)
-            found = restore_checks.require_read_again(store, savepoint.query, logs)
-            about_sources = (*about_sources, *found)
+    warnings: tuple[str, ...] = ()
+    if asked:
+        warnings = restore_checks.require_usable(
+            store, savepoint, stored,
+            sources=sources,
+            even_broken=even_broken,
+            check_outputs=check_outputs and query_id is None,
+            accept_unreplayable=accept_unreplayable,
+        )  # fmt: skip
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)
@@ -210,10 +208,7 @@ def plan(
     return make_plan(
         store, stored, to, chosen, change,
         copied=copied, rows=rows, mark=mark, sources=sources, query_id=query_id, steps=steps,
-        warnings=(
-            *(restore_checks.unknown_outputs(savepoint) if asked and check_outputs else ()),
-            *about_sources,
-        ),
+        warnings=warnings,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.checkpoint.logs.source_kind import kind_of
+from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.errors import (
     IncompatibleError,
     NotAlignedError,
@@ -62,7 +63,12 @@ def refuse_broken(savepoint: Savepoint) -> None:
 
 
 def require_read_again(
-    store: Store, query: str, saved: SourceLogs, *, accept: str = _ACCEPT
+    store: Store,
+    query: str,
+    saved: SourceLogs,
+    *,
+    sources: Starts | None = None,
+    accept: str = _ACCEPT,
 ) -> list[str]:
     """Refuse to go on from a batch where a source cannot give again what it gave since.
 
@@ -71,6 +77,7 @@ def require_read_again(
 
     Args:
         query: The query of the batch.
+        sources: Where each source goes on; by default where it was.
         accept: The option by which a command does without.
 
     Returns:
@@ -80,7 +87,9 @@ def require_read_again(
         IncompatibleError: If a source keeps nothing.
         SourceDataGoneError: If files that were read since are gone.
     """
-    if found := source_positions.unreplayable(saved.offsets.sources, saved.entries):
+    if sources is not None:
+        saved = saved.only(source_positions.kept(sources, saved.offsets.names))
+    if found := source_positions.unreplayable(saved.offsets.positions, saved.entries):
         raise IncompatibleError(
             f"{unreplayable_text(query, found)}, so records after batch {saved.batch_id} would be "
             "lost",
@@ -100,9 +109,9 @@ def require_read_again(
     return _require_files(query, saved, Location.of(generations[0].checkpoint), accept)
 
 
-def unreplayable_text(query: str, sources: Sequence[int]) -> str:
+def unreplayable_text(query: str, sources: Sequence[str]) -> str:
     """Say of sources of a query that they cannot be read again."""
-    which = f"source{'' if len(sources) == 1 else 's'} {', '.join(map(str, sources))}"
+    which = f"source{'' if len(sources) == 1 else 's'} {', '.join(sources)}"
     return (
         f"{query} cannot read the records of {which} again: like Spark's socket source, this kind "
         "of source counts its records but does not keep them"
@@ -147,6 +156,46 @@ def logs_of(store: Store, stored: Manifest) -> SourceLogs:
     """Return what a savepoint has of its sources."""
     places = {one.path: one.stored_at for one in stored.native}
     return source_logs.of_files(store.root, stored.savepoint.cut.batch_id, places)
+
+
+def require_usable(
+    store: Store,
+    savepoint: Savepoint,
+    stored: Manifest,
+    *,
+    sources: Starts | None,
+    even_broken: bool,
+    check_outputs: bool,
+    accept_unreplayable: bool,
+) -> tuple[str, ...]:
+    """Refuse a savepoint from which no query could go on exactly.
+
+    Args:
+        savepoint: As the catalog has it, which knows what `verify` found.
+        sources: Where each source goes on; by default where it was.
+        even_broken: Accept one that `verify` found broken.
+        check_outputs: Refuse where a table would drop the next batches.
+        accept_unreplayable: Accept a source that keeps nothing, or files that are gone.
+
+    Returns:
+        What a person should know of the others.
+
+    Raises:
+        VerificationError: If it is broken.
+        NotAlignedError: If a table would silently drop what comes next.
+        IncompatibleError: If a source keeps nothing.
+        SourceDataGoneError: If files that were read since are gone.
+    """
+    if not even_broken:
+        refuse_broken(savepoint)
+    if check_outputs:
+        refuse_seen(savepoint)
+    notes = [*unknown_outputs(savepoint)] if check_outputs else []
+    if sources is None:
+        notes += topics_read_again(store, savepoint)
+    if not accept_unreplayable:
+        notes += require_read_again(store, savepoint.query, logs_of(store, stored), sources=sources)
+    return tuple(notes)
 
 
 def unknown_outputs(savepoint: Savepoint) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from savepoints.checkpoint.logs import offset_log
-from savepoints.checkpoint.logs.source_positions import SourceMap, checked, going_on
+from savepoints.checkpoint.logs.source_positions import SourceMap, checked, going_on, unreplayable
 from savepoints.errors import IncompatibleError, UsageError
 from tests.samples import files_of
 
@@ -112,4 +112,20 @@ def test_watermark_times_and_settings_of_a_batch_stay() -> None:
         before.watermark_ms,
         before.timestamp_ms,
         before.conf,
+    )
+
+
+def test_trap_a_rate_source_with_a_name_keeps_its_beginning_below_it() -> None:
+    """Spark 4.2 can name sources: what they keep is not in directories that have numbers."""
+    positions = {
+        "clock": "12",
+        "lines": "7",
+        "2": "3",
+        "orders": '{"orders":{"0":1}}',
+        "idle": None,
+    }
+
+    assert unreplayable(positions, ["sources/clock/0", "offsets/3"]) == (
+        "lines",
+        "2",
     )

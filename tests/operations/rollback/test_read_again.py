@@ -12,6 +12,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.fork import fork_plan
 from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
+from savepoints.operations.migrate import migrate
 from savepoints.operations.rollback import restore_point, rollback
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.rollback.target import AtBatch, Named, Point
@@ -108,6 +109,28 @@ def test_trap_a_fork_would_pass_over_files_that_its_origin_has_read(query: Query
 
     assert refused.value.hint.endswith("--no-source-check")
     assert query.fork(check_source=False).batch_id == 1
+
+
+def test_trap_a_source_that_is_kept_and_a_migrated_state_would_pass_over_them(query: Query) -> None:
+    """With `--source` and with `--migrate` nobody looked for the files."""
+    query.files[3].unlink()
+    to = str(query.place / "other")
+
+    def rolled_back(*sources: str) -> RollbackPlan:
+        return rollback.plan(
+            query.store, Named(query.saved), query=QUERY, to=to, rewind_outputs=False,
+            sources=sources,
+        )  # fmt: skip
+
+    for back in (
+        lambda: restore.plan(query.store, query.saved, to, sources=("keep:0", "new")),
+        lambda: rolled_back("keep:0"),
+        lambda: migrate.plan(query.store, query.saved, to, app="shop.totals:app"),
+    ):
+        with pytest.raises(SourceDataGoneError, match="of 2 files that totals has read"):
+            back()
+    assert restore.plan(query.store, query.saved, to, sources=("new",)).target == to
+    assert rolled_back("new").batch_id == 1
 
 
 def test_what_a_compact_entry_names_counts_and_what_the_savepoint_had_does_not(
