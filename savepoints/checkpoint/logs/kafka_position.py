@@ -60,6 +60,11 @@ def apart(positions: Iterable[KafkaOffsets]) -> tuple[str, int, int, int] | None
     return None
 
 
+def sources_apart(positions: Iterable[str | None]) -> tuple[str, int, int, int] | None:
+    """Return the same of sources with their positions as Spark's JSON."""
+    return apart(kafka_offsets(position) or {} for position in positions)
+
+
 def is_added(known: Collection[int], partition: int) -> bool:
     """Say whether a partition may have been added to a topic since a position in some partitions.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets, sources_apart
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.errors import IncompatibleError, NotAlignedError, OutputVersionGoneError
@@ -239,11 +239,11 @@ def _candidates(live: LiveQuery) -> list[BaseState]:
     savepoints = {
         one.id: one for one in history.history(live.store, live.name) if live.reach.has(one)
     }
-    bases = []
-    for one in savepoints.values():
-        offsets = lowest_offsets(one.cut.offsets)
-        if live.has_all_since(offsets) and (clock := _clock(known, offsets, begun)):
-            bases.append(BaseState(one.id, clock, offsets))
+    bases = [
+        one
+        for one in _with_clocks(savepoints.values(), known, begun)
+        if live.has_all_since(one.offsets)
+    ]
     # Few are looked at closely: for each, files of the store and two versions of tables are read.
     *some, nothing = affected_entities.thinned(bases, BaseState(offsets=live.beginning))
     usable = in_parallel(
@@ -257,6 +257,22 @@ def _candidates(live: LiveQuery) -> list[BaseState]:
             seen = (each.id for each in has if is_before(each.offsets, base.offsets))
             found.append(replace(base, has=frozenset(seen)))
     return [*found, nothing]
+
+
+def _with_clocks(
+    savepoints: Iterable[Savepoint],
+    known: Sequence[tuple[str, ArchiveProgress]],
+    begun: KafkaOffsets,
+) -> Iterator[BaseState]:
+    """Return the savepoints with a time that nothing in them is later than; see `_clock`.
+
+    Without those in which one source has read further in a topic than another: that is in the
+    state, and a replay from where the other stands would give it again.
+    """
+    for one in savepoints:
+        offsets = lowest_offsets(one.cut.offsets)
+        if not sources_apart(one.cut.offsets) and (clock := _clock(known, offsets, begun)):
+            yield BaseState(one.id, clock, offsets)
 
 
 def _is_usable(store: Store, inputs: Inputs, savepoint: Savepoint, mine: Layout) -> bool:

@@ -13,10 +13,11 @@ from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.logs.kafka_position import apart, kafka_offsets, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.moments import moment_of, rfc3339
+from savepoints.operations.merge import source_ends
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.plan import Progress
 from savepoints.runtime import late_rows
@@ -160,35 +161,33 @@ def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest
 def require_one_end(query: str, known: Mapping[int, Batch], first: int) -> None:
     """Refuse batches that two inputs read the same topic in up to different offsets.
 
-    Spark asks each source by itself how far a topic goes. What lies between was read in this batch
-    by the one input and in the next by the other: that matters if they dropped by other watermarks.
-
     Args:
         known: By number, all from the one before the first that is judged.
 
     Raises:
         IncompatibleError: If there is such a batch.
     """
-    for number in sorted(one for one in known if one >= first - 1):
-        one, before = known[number], known.get(number - 1)
-        judged_by = 0 if number == 0 else before and before.watermark_ms
-        found = apart(kafka_offsets(position) or {} for position in one.offsets)
-        if found is not None and one.watermark_ms != judged_by:
-            topic, part, *ends = found
-            low, high = sorted(ends)
-            later = known.get(number + 2)
-            raise IncompatibleError(
-                f"cannot tell which events {query} dropped: in batch {number} two of its "
-                f"inputs read {topic} partition {part} to different offsets, {low} and {high}, and "
-                "the next batch had another watermark",
-                hint="list or merge only later batches: --since "
-                f"{rfc3339(moment_of(later.timestamp_ms))}"
-                if later is not None
-                else "run the query on, then list or merge only what it drops from then on: "
-                f"savepoints run {query} --until latest",
-                query=query,
-                batches=[number],
-            )
+
+    def judged_by(number: int) -> int | None:
+        if (before := known.get(number - 1)) is not None:
+            return before.watermark_ms
+        return 0 if number == 0 else None
+
+    judged = ((known[one], judged_by(one)) for one in sorted(known) if one >= first - 1)
+    for one in source_ends.uneven(judged):
+        later = known.get(one.batch_id + 2)
+        raise IncompatibleError(
+            f"cannot tell which events {query} dropped: in batch {one.batch_id} two of its inputs "
+            f"read {one.topic} partition {one.partition} to different offsets, {one.low} and "
+            f"{one.high}, and the next batch had another watermark",
+            hint="list or merge only later batches: --since "
+            f"{rfc3339(moment_of(later.timestamp_ms))}"
+            if later is not None
+            else "run the query on, then list or merge only what it drops from then on: "
+            f"savepoints run {query} --until latest",
+            query=query,
+            batches=[one.batch_id],
+        )
 
 
 def _behind(spark: SparkSession, live: LiveQuery, name: str, reads: Sequence[Read]) -> DataFrame:

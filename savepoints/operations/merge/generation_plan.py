@@ -10,6 +10,7 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.io import Location
 from savepoints.model import Generation, new_id
 from savepoints.moments import rfc3339, utc_now
+from savepoints.operations.merge import source_ends
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.plan import VERB, MergingPlan
 from savepoints.operations.rollback import next_outputs, safety_savepoint
@@ -42,12 +43,14 @@ def plan(
     Raises:
         NotAlignedError: If an output cannot be corrected without loss.
         OutputVersionGoneError: If the version of an output at a base can no longer be read.
-        IncompatibleError: If a table does not say which entity a row is about.
+        IncompatibleError: If a table does not say which entity a row is about, or two sources
+            have read a topic up to different offsets.
     """
+    cut = read_cut(Location.of(live.checkpoint))
+    source_ends.require_one_position(live.query, cut)
     settings = bindings.complete(store)
     merge_id = assignment.affected.merge_id
     bound = settings.queries[live.query]
-    cut = read_cut(Location.of(live.checkpoint))
     context = QueryContext.open(store, live.query)
     present = safety_savepoint.plan(live, bound.outputs, settings)
     made = MergingPlan(

@@ -13,9 +13,9 @@ from savepoints.io import Location
 from savepoints.model import new_id
 from savepoints.moments import rfc3339, utc_now
 from savepoints.observe.recorder import recording
-from savepoints.operations.merge import dropped
+from savepoints.operations.merge import dropped, source_ends
 from savepoints.operations.merge.dropped import Dropped
-from savepoints.operations.merge.live_query import LiveQuery, require_one_position
+from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime.inputs import Inputs
@@ -79,7 +79,7 @@ def late(
     bound = settings.bound(query, "its program and sources are unknown")
     inputs = Inputs(apps.load_for(query, bound), bound, settings.kafka)
     cut = read_cut(Location.of(generation.checkpoint))
-    require_one_position(query, cut)
+    source_ends.require_one_position(query, cut)
     live = LiveQuery.read(store, inputs, generation, lowest_offsets(cut.cut.offsets))
     progress("reading the batch log (starts Spark if it is not running)")
     spark = session_for(session(settings, f"savepoints late {query}"), 0)

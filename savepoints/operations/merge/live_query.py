@@ -8,11 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
-from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs.kafka_position import (
     KafkaOffsets,
     by_partition,
-    kafka_offsets,
     lowest_offsets,
 )
 from savepoints.errors import IncompatibleError, SourceDataGoneError
@@ -34,8 +32,6 @@ from savepoints.texts import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_WATERMARK_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 @dataclass(frozen=True)
@@ -246,26 +242,3 @@ def text(offsets: KafkaOffsets) -> str:
     return ", ".join(
         f"{topic} partition {part} from {offset}" for topic, part, offset in by_partition(offsets)
     )
-
-
-def require_one_position(query: str, cut: CutFiles) -> None:
-    """Refuse a query whose inputs can be at different places, or ahead of each other."""
-    stands: dict[tuple[str, int], int] = {}
-    for source in cut.cut.offsets:
-        for topic, parts in (kafka_offsets(source) or {}).items():
-            for part, offset in parts.items():
-                if stands.setdefault((topic, part), offset) != offset:
-                    raise IncompatibleError(
-                        f"two sources of {query} read topic {topic} but are at different "
-                        f"offsets of partition {part}: {stands[topic, part]} and {offset}",
-                        hint="run the query to the end of the topic first: savepoints run "
-                        f"{query} --until latest",
-                        query=query,
-                    )
-    if len(cut.cut.offsets) > 1 and cut.conf.get(_WATERMARK_POLICY, "min") != "min":
-        raise IncompatibleError(
-            f"the watermark of {query} follows its most advanced input ({_WATERMARK_POLICY} is "
-            "not min), so late events of other inputs could be dropped",
-            hint=f"start the query with a new checkpoint and {_WATERMARK_POLICY}=min",
-            query=query,
-        )

@@ -22,9 +22,9 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Generation, new_id
 from savepoints.moments import rfc3339, utc_now
-from savepoints.operations.merge import affected, assignment, dropped, plan_steps
+from savepoints.operations.merge import affected, assignment, dropped, plan_steps, source_ends
 from savepoints.operations.merge.assignment import Assignment
-from savepoints.operations.merge.live_query import LiveQuery, require_one_position
+from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.plan import (
     APPEND,
     PAUSED_FOR,
@@ -164,7 +164,7 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
         position |= produce_late.ends(settings.kafka, inputs.topic(name))
     else:
         inputs.archive(name)
-        require_one_position(query, cut)
+        source_ends.require_one_position(query, cut)
         forms.require_rows(query, cut)
     live_query = LiveQuery.read(
         store, inputs, live, position, partial_history=asked.partial_history

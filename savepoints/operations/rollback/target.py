@@ -17,11 +17,11 @@ from savepoints.checkpoint.cut import committed_batches, read_cut
 from savepoints.checkpoint.logs import source_kind, table_position
 from savepoints.checkpoint.logs.kafka_position import (
     KafkaOffsets,
-    apart,
     by_partition,
     kafka_offsets,
     kafka_position,
     lowest_offsets,
+    sources_apart,
 )
 from savepoints.config.settings import Settings
 from savepoints.errors import (
@@ -309,8 +309,8 @@ def newest_before(savepoints: Iterable[Savepoint], there: KafkaOffsets) -> Savep
 
 def _read_by(savepoint: Savepoint) -> KafkaOffsets | None:
     """Return up to where a savepoint has read; None if two sources of it differ in a topic."""
-    is_apart = apart(kafka_offsets(one) or {} for one in savepoint.cut.offsets)
-    return None if is_apart else lowest_offsets(savepoint.cut.offsets)
+    offsets = savepoint.cut.offsets
+    return None if sources_apart(offsets) else lowest_offsets(offsets)
 
 
 def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:

@@ -32,6 +32,7 @@ from savepoints.checkpoint.state.layout import Layout
 from savepoints.io import Location, in_parallel
 from savepoints.model import Savepoint
 from savepoints.operations.merge import assignment as assigned
+from savepoints.operations.merge import source_ends
 from savepoints.operations.merge.assignment import Used
 from savepoints.operations.merge.replay.shadow_replay import ShadowReplay
 from savepoints.operations.savepoint import export
@@ -129,12 +130,13 @@ class MergeReplay(ShadowReplay):
         oldest = min(bases, key=lambda one: one.batch_id) if len(bases) == len(used) else None
         begin = None if oldest is None else lowest_offsets(oldest.offsets)
         late = self._seed(batches[0])
+        judged = [*zip(batches, [late, *(one.watermark_ms for one in batches[:-1])], strict=True)]
+        source_ends.require_even(self.assignment.live.name, judged)
         positions = [lowest_offsets(one.offsets) for one in batches]
         self._write({name: self._ends(name, begin, positions) for name in self.events})
-        for number, one in enumerate(batches, 1):
+        for number, (one, late) in enumerate(judged, 1):
             self.progress(f"replaying batch {one.batch_id} ({number} of {len(batches)})")
             self.replay.run(ReplayBatch(late, one.watermark_ms, one.timestamp_ms))
-            late = one.watermark_ms
 
     def follow(self, checkpoint: Location, newest: int) -> None:
         """Replay the batches that the live query has run since; see `ShadowReplay`."""
@@ -142,6 +144,10 @@ class MergeReplay(ShadowReplay):
             return
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
         ran = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
+        source_ends.require_even(
+            self.assignment.live.name,
+            [(one, before.watermark_ms) for before, one in pairwise(ran)],
+        )
         positions = [lowest_offsets(one.offsets) for one in ran]
         rows = self._arrived(positions[0], positions[-1], newest)
         first = self.replay.batches_run + 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
+from savepoints.operations.merge import source_ends
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.plan import Progress
 from savepoints.runtime import scratch_query
@@ -44,6 +45,7 @@ class ShadowReplay(ABC):
     def __post_init__(self) -> None:
         """Bind the application to the scratch directory."""
         self.files: CutFiles = read_cut(self.cut)
+        source_ends.require_one_position(self.assignment.live.name, self.files)
         policy = self.policy_without_strategy
         self.name = scratch.replay_directory(policy, self.strategy)
         self.replay = Replay(
