@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.logs.kafka_position import kafka_offsets, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets, lowest_offsets
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NotAlignedError, UsageError
 from savepoints.model import OutputVersion, Savepoint
@@ -113,9 +113,13 @@ def _require_comparable(savepoints: Sequence[Savepoint]) -> None:
 
 
 def _position(savepoint: Savepoint) -> tuple[object, list[str]]:
-    """Return where a query stands, whatever the order in which its program counts the sources."""
-    others = [one for one in savepoint.cut.offsets if kafka_offsets(one) is None]
-    return lowest_offsets(savepoint.cut.offsets), sorted(map(str, others))
+    """Return where a query stands, whatever the order in which its program counts the sources.
+
+    Of a topic that two sources have read up to different offsets, both count.
+    """
+    found = [(one, kafka_offsets(one)) for one in savepoint.cut.offsets]
+    topics = {part for _, offsets in found for part in by_partition(offsets or {})}
+    return topics, sorted(str(one) for one, offsets in found if offsets is None)
 
 
 @dataclass(frozen=True)

@@ -34,3 +34,14 @@ def test_savepoints_of_other_offsets_are_not_compared(local_store: Store) -> Non
     for names in (["a"], ["a", "a"], []):
         with pytest.raises(UsageError, match="two or more different queries"):
             compare_at(local_store.with_settings(Settings()), names)
+
+
+def test_trap_one_of_two_sources_has_read_further_in_their_topic(local_store: Store) -> None:
+    """What it has read more would be told as a difference of the programs."""
+    further = KAFKA.replace("1200", "1203")
+    for number, (query, offsets) in enumerate({"a": (KAFKA, KAFKA), "b": (KAFKA, further)}.items()):
+        local_store.catalog.add(
+            savepoint(number, query=query, offsets=offsets, outputs=(OUTPUT,), tags=(query,))
+        )
+    with pytest.raises(NotAlignedError, match="savepoints at different offsets"):
+        compare_at(local_store.with_settings(Settings()), ["a", "b"])
