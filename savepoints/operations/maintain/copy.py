@@ -1,4 +1,4 @@
-"""`copy`: bring a savepoint into another store, region or local directory.
+"""`copy`: bring a savepoint into another store or local directory.
 
 The copy is complete and independent: shared files come along, and nothing in it points back. Files
 go first, each compared with its SHA-256 where it arrives; then labels, manifest, catalog row, as
