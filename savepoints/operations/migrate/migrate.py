@@ -25,6 +25,7 @@ from savepoints.operations.migrate.migration_writer import Writing, copied_files
 from savepoints.operations.migrate.upgrade_check import ProgramComparison
 from savepoints.operations.savepoint import restore, restore_checks, restored_layout
 from savepoints.operations.savepoint.restore import Restored, RestorePlan
+from savepoints.operations.savepoint.restore_checks import Accepts
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.app import KeyMigration
 from savepoints.store import bindings
@@ -127,10 +128,8 @@ def plan(
         owner: The operation that this restore is a part of.
         even_broken: Accept a savepoint that `verify` found broken.
         check_outputs: Whether to refuse a checkpoint whose next batches a table has seen already.
-        accept_unreplayable: Accept a source that keeps nothing, or files that are gone, so that
-            rows are lost.
-        asked: Whether the three above are checked; False where another verb restores as one of its
-            steps and has checked them itself.
+        accept_unreplayable: Accept that rows are lost which no source gives again.
+        asked: As of `restore.plan`.
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint.
@@ -141,9 +140,7 @@ def plan(
         LayoutChangedError: If the program cannot continue with the state, it is not known whether
             it can, or state would be dropped that may not be.
         VerificationError: If the savepoint is broken, or files of it are missing.
-        NotAlignedError: If a table would silently drop what the restored query writes.
-        IncompatibleError: If a source cannot be read again.
-        SourceDataGoneError: If files are gone that were read since.
+        NotAlignedError, IncompatibleError, SourceDataGoneError: As of `restore.plan`.
         RescaleError: If the operators keep their number of state partitions.
         ProviderError: If the other provider cannot hold the state.
         TargetExistsError: If anything else is in the directory.
@@ -154,13 +151,10 @@ def plan(
     stored = store.manifest(savepoint.id)
     warnings: tuple[str, ...] = ()
     if asked:
+        accepts = Accepts(even_broken, not check_outputs, accept_unreplayable)
         warnings = restore_checks.require_usable(
-            store, savepoint, stored,
-            sources=sources,
-            even_broken=even_broken,
-            check_outputs=check_outputs and query_id is None,
-            accept_unreplayable=accept_unreplayable,
-        )  # fmt: skip
+            store, savepoint, stored, accepts, sources=sources, query_id=query_id
+        )
     compared = upgrade_check.compare_program(
         store,
         savepoint.id,

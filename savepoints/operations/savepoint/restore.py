@@ -27,6 +27,7 @@ from savepoints.operations.savepoint import (
     restore_checks,
     restored_layout,
 )
+from savepoints.operations.savepoint.restore_checks import Accepts
 from savepoints.operations.savepoint.restored_layout import LayoutChange
 from savepoints.operations.savepoint.state_rows import rows_in_place, state_rows
 from savepoints.plan import Plan, Progress, Step, silent
@@ -188,13 +189,10 @@ def plan(
     stored = store.manifest(savepoint.id)
     warnings: tuple[str, ...] = ()
     if asked:
+        accepts = Accepts(even_broken, not check_outputs, accept_unreplayable)
         warnings = restore_checks.require_usable(
-            store, savepoint, stored,
-            sources=sources,
-            even_broken=even_broken,
-            check_outputs=check_outputs and query_id is None,
-            accept_unreplayable=accept_unreplayable,
-        )  # fmt: skip
+            store, savepoint, stored, accepts, sources=sources, query_id=query_id
+        )
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)

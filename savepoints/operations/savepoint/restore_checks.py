@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import source_positions
@@ -33,6 +34,21 @@ from savepoints.texts import count_text
 # Bytes of a file that is read in no time.
 _ALWAYS_READ = 1 << 20
 _ACCEPT = "--accept-unreplayable"
+
+
+@dataclass(frozen=True)
+class Accepts:
+    """What somebody accepts who restores.
+
+    Attributes:
+        broken: A savepoint that `verify` found broken.
+        seen: A table that would drop the next batches, because it has them already.
+        unreplayable: A source that keeps nothing, or files that are gone, so that rows are lost.
+    """
+
+    broken: bool
+    seen: bool
+    unreplayable: bool
 
 
 def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
@@ -162,20 +178,17 @@ def require_usable(
     store: Store,
     savepoint: Savepoint,
     stored: Manifest,
+    accepts: Accepts,
     *,
     sources: Starts | None,
-    even_broken: bool,
-    check_outputs: bool,
-    accept_unreplayable: bool,
+    query_id: str | None,
 ) -> tuple[str, ...]:
     """Refuse a savepoint from which no query could go on exactly.
 
     Args:
         savepoint: As the catalog has it, which knows what `verify` found.
         sources: Where each source goes on; by default where it was.
-        even_broken: Accept one that `verify` found broken.
-        check_outputs: Refuse where a table would drop the next batches.
-        accept_unreplayable: Accept a source that keeps nothing, or files that are gone.
+        query_id: Spark's id of the query that goes on, None for that of the savepoint's.
 
     Returns:
         What a person should know of the others.
@@ -186,14 +199,15 @@ def require_usable(
         IncompatibleError: If a source keeps nothing.
         SourceDataGoneError: If files that were read since are gone.
     """
-    if not even_broken:
+    if not accepts.broken:
         refuse_broken(savepoint)
-    if check_outputs:
+    notes: list[str] = []
+    if not accepts.seen and query_id is None:
         refuse_seen(savepoint)
-    notes = [*unknown_outputs(savepoint)] if check_outputs else []
+        notes += unknown_outputs(savepoint)
     if sources is None:
         notes += topics_read_again(store, savepoint)
-    if not accept_unreplayable:
+    if not accepts.unreplayable:
         notes += require_read_again(store, savepoint.query, logs_of(store, stored), sources=sources)
     return tuple(notes)
 
