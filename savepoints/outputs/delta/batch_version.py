@@ -28,6 +28,7 @@ from savepoints.outputs.delta import log
 from savepoints.outputs.delta.log import Commit
 from savepoints.outputs.delta.write import is_later_generation
 from savepoints.outputs.file_sink import file_sink
+from savepoints.spark.columns import quoted
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def refuse_lacking(uri: str, there: Iterable[str], written: StructType) -> None:
     known = {name.casefold() for name in there}
     if lacking := [field for field in written.fields if field.name.casefold() not in known]:
         names = [field.name for field in lacking]
-        columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in lacking)
+        columns = ", ".join(f"{quoted(one.name)} {one.dataType.simpleString()}" for one in lacking)
         raise IncompatibleError(
             f"{uri} lacks columns that the program writes: {', '.join(names)}; their values would "
             "be dropped",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from savepoints.io import storage_options
+from savepoints.spark.columns import quoted
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ def write_batch(
         (
             DeltaTable.forPath(spark, uri.hadoop)
             .alias("t")
-            .merge(batch.alias("s"), " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in key))
+            .merge(
+                batch.alias("s"), " AND ".join(f"t.{one} <=> s.{one}" for one in map(quoted, key))
+            )
             .whenMatchedUpdateAll()
             .whenNotMatchedInsertAll()
             .execute()

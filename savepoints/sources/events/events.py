@@ -98,7 +98,7 @@ def contents(records: DataFrame, decoding: Decoding) -> DataFrame:
     decoded = decoded.join(before, list(POSITION))
 
     def content(name: str) -> Column:
-        column = F.col(f"`{name}`")
+        column = F.col(quoted(name))
         if name not in same:
             return column
         return F.when(~column.eqNullSafe(F.col(f"__record_{name}")), column).alias(name)

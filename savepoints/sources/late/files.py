@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from savepoints.errors import IncompatibleError, StalePlanError
 from savepoints.sources.late import stored_files
 from savepoints.sources.late.stored_files import StoredFiles
+from savepoints.spark.columns import quoted
 from savepoints.spark.private_api import root_cause
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _text(
     reader = found.reader(spark).options(**options)
     rows = reader.option("columnNameOfCorruptRecord", corrupt).schema(schema).load(found.path)
     binary = {one.name.casefold() for one in records if isinstance(one.dataType, BinaryType)}
-    last = F.col(f"`{ordered[-1].name}`").cast("string") if ordered else F.lit(None)
+    last = F.col(quoted(ordered[-1].name)).cast("string") if ordered else F.lit(None)
     # The first line end is taken for that of all lines, so that others end up in values.
     is_cut = F.lit(found.kind == "csv") & last.endswith("\r")
     encoded = {
@@ -226,7 +227,7 @@ def _typed(rows: DataFrame, wanted: StructType, batch: str) -> tuple[DataFrame, 
         found, needed = rows.schema[name].dataType.simpleString(), one.dataType.simpleString()
         if found != needed and needed not in _WIDER.get(found, ()):
             wrong.append(f"{name} is {found}, not {needed}")
-        columns.append(F.col(f"`{name}`").cast(one.dataType).alias(one.name))
+        columns.append(F.col(quoted(name)).cast(one.dataType).alias(one.name))
     if wrong:
         raise IncompatibleError(
             f"columns of {batch} have the wrong type: {'; '.join(wrong)}",

@@ -101,7 +101,7 @@ def bad_rows(*marked: DataFrame) -> DataFrame:
     def shown(frame: DataFrame) -> DataFrame:
         bad = frame.where(f"{REASON} IS NOT NULL")
         names = [name for name in bad.columns if name not in {REASON, DOUBLE}]
-        row = F.struct(*(F.col(f"`{name}`") for name in names))
+        row = F.struct(*(F.col(columns.quoted(name)) for name in names))
         kind = bad.select(row.alias("row")).schema["row"].dataType
         return bad.select(REASON, columns.as_json(row, kind).alias("row"))
 

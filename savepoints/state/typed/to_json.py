@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, TargetExistsError, UsageError
-from savepoints.spark.columns import as_json
+from savepoints.spark.columns import as_json, quoted
 from savepoints.state.typed import typed
 from savepoints.uri import Uri
 
@@ -20,7 +20,7 @@ def json_lines(frame: DataFrame, limit: int) -> list[str]:
     """Return the first rows of a frame as JSON lines; UsageError if an expression fails on one."""
     from pyspark.sql import functions as F
 
-    row = F.struct(*(F.col(f"`{name}`") for name in frame.columns))
+    row = F.struct(*(F.col(quoted(name)) for name in frame.columns))
     lines = frame.select(as_json(row, frame.schema).alias("line")).limit(limit)
     with _failures():
         return [line for (line,) in lines.collect()]

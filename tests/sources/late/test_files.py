@@ -163,3 +163,18 @@ def test_trap_files_that_are_written_meanwhile_have_unknown_columns(
 
     with pytest.raises(StalePlanError, match=r"changed while it was read: .*b.json was added"):
         files.require_same_files(str(tmp_path), before, spark.read.json(str(tmp_path)))
+
+
+def test_trap_columns_whose_names_have_backticks_and_dots(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "late.csv").write_text("a`b,c.d\n1,one\n2,two\n")
+    records, events = (
+        spark.createDataFrame([], one).schema
+        for one in ("value binary", "`a``b` bigint, `c.d` string")
+    )
+
+    found = files.read(spark, str(tmp_path / "late.csv"), records=records, events=events)
+
+    rows = [one.asDict() for one in found.rows.collect()]
+    assert sorted((one["a`b"], one["c.d"]) for one in rows) == [(1, "one"), (2, "two")]
