@@ -233,7 +233,7 @@ class App:
 
     Attributes:
         name: Name of the query.
-        inputs: Its sources by name, of Kafka or tables; their order is that of Spark's offset log.
+        inputs: Its sources by name, of Kafka or tables, in any order.
         build: Gets the decoded events by name of their input, and returns the result as a
             streaming DataFrame. It must be pure: it is called again after each restore.
         outputs: Where the result is written; each output gets all of it, or the part that its

@@ -57,6 +57,11 @@ class Inputs:
         """Return the topic of an input."""
         return self.bound.topics.get(name, self.app.kafka_input(name).topic)
 
+    def sharing(self, name: str) -> list[str]:
+        """Return the other inputs that read the topic of one."""
+        mine = self.topic(name)
+        return [one for one in self.app.inputs if one != name and self.topic(one) == mine]
+
     def archive(self, name: str) -> str:
         """Return the archive of an input, which the settings must name."""
         found = self.bound.archives.get(name)

@@ -15,7 +15,9 @@ from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.operations.merge.replay import replay_strategy
 from savepoints.plan import Step
+from savepoints.runtime.inputs import Inputs
 from savepoints.sources.late.batch import KnownOtherwise, LateBatch
+from savepoints.store.tables.merge_ledger import DROPPED
 from savepoints.texts import count_text
 
 _GIVEN_UP_BY_APPEND = (
@@ -71,6 +73,18 @@ def not_compared(live: LiveQuery) -> tuple[str, ...]:
         f"{live.name} has not seen them, and that what is gone is older than they are"
     )
     return (missing,)
+
+
+def not_given(inputs: Inputs, plan: MergePlan) -> tuple[str, ...]:
+    """Warn where other inputs would have read the events, too, had they come in time."""
+    if plan.policy == "append" or plan.batch == DROPPED:
+        return ()
+    return tuple(
+        f"{plan.query} reads topic {inputs.topic(one)} by its input {one} as well, which does not "
+        "get the events by this merge: if it would have used them, merge the batch into it, too "
+        f"(--input {one})"
+        for one in inputs.sharing(plan.input)
+    )
 
 
 def _append(plan: MergePlan, assignment: Assignment) -> MergePlan:

@@ -203,6 +203,7 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
                     *plan_steps.seen_otherwise(plan, found.otherwise),
                     *plan.warnings,
                     *plan_steps.not_compared(live_query),
+                    *plan_steps.not_given(inputs, plan),
                 ),
             )
             if found.rows:

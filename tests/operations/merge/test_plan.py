@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from savepoints.cli.output import Terminal
+from savepoints.config.settings import KafkaSettings, QuerySettings
 from savepoints.moments import rfc3339
 from savepoints.operations.merge import plan_steps
 from savepoints.operations.merge.plan import MergePlan
 from savepoints.plan import Step
+from savepoints.runtime.app import App, Input
+from savepoints.runtime.inputs import Inputs
 from savepoints.sources.late.batch import LateBatch, Rejected
+from savepoints.store.tables.merge_ledger import DROPPED
 
 
 def plan(**fields: Any) -> MergePlan:
@@ -39,6 +44,27 @@ def test_with_nothing_to_do_it_says_why(fields: dict[str, Any], said: str) -> No
     assert str(plan(**fields)) == f"merge totals: nothing to merge: {said}"
     noted = plan(**fields, warnings=("one row was set aside",))
     assert str(noted) == f"merge totals: nothing to merge: {said}\n  note: one row was set aside"
+
+
+def test_trap_a_late_event_reaches_only_one_of_two_inputs_of_its_topic() -> None:
+    """A record in the topic would have reached both, so a join of the two lacked pairs."""
+    names = ("orders", "returns", "payments")
+    program = App(
+        "totals",
+        {name: Input(name, lambda records: records, "id", "timestamp") for name in names},
+        lambda inputs: inputs["orders"],
+        {},
+    )
+    bound = QuerySettings(app="x:y", checkpoints="c", topics={"orders": "t", "returns": "t"})
+    inputs = Inputs(program, bound, KafkaSettings())
+
+    (said,) = plan_steps.not_given(inputs, plan())
+
+    assert "reads topic t by its input returns as well" in said
+    assert said.endswith("(--input returns)")
+    assert plan_steps.not_given(inputs, plan(policy="append")) == ()
+    assert plan_steps.not_given(inputs, replace(plan(), batch=DROPPED)) == ()
+    assert plan_steps.not_given(inputs, replace(plan(), input="payments")) == ()
 
 
 def test_trap_a_column_op_that_is_misspelt_is_passed_over_without_a_word() -> None:
