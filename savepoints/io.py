@@ -1,10 +1,9 @@
 """Object stores: the only place where bytes are read and written.
 
-A `Location` is a directory somewhere: on S3, Azure, HDFS or a local file system. S3's endpoint and
-region come from the standard AWS variables, once, for obstore, deltalake and Spark alike; what
-Azure needs obstore and deltalake read themselves from its variables (`AZURE_STORAGE_ACCOUNT_KEY`,
-`AZURE_CLIENT_ID`, …), and without any ask the machine's managed identity. HDFS' settings come from
-the files in `HADOOP_CONF_DIR`.
+A `Location` is a directory somewhere: on S3, Azure, HDFS or a local file system. What S3 needs is
+found in `aws`; what Azure needs obstore and deltalake read themselves from its variables
+(`AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_CLIENT_ID`, …), and without any ask the machine's managed
+identity. HDFS' settings come from the files in `HADOOP_CONF_DIR`.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from savepoints import aws
 from savepoints.config import secrets
 from savepoints.errors import (
     CredentialsError,
@@ -35,7 +35,6 @@ from savepoints.io_errors import translated
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
-    import boto3
     from obstore import Bytes
     from obstore.store import AzureStore, ClientConfig, LocalStore, RetryConfig, S3Store
 
@@ -335,9 +334,8 @@ def persistently(step: Callable[[], R]) -> R:
 def storage_options(uri: Uri) -> dict[str, str]:
     """Return the options for deltalake and obstore to open a URI.
 
-    On S3 one mapping from AWS' own names: boto3 looks up environment, profile files and roles, as
-    every AWS tool does, and the result is passed as plain values. On Azure the account; there and
-    on HDFS the libraries look up the rest themselves.
+    On S3 one mapping from AWS' own names, with what `aws` has found as plain values. On Azure the
+    account; there and on HDFS the libraries look up the rest themselves.
 
     Raises:
         CredentialsError: If there are none.
@@ -351,7 +349,7 @@ def storage_options(uri: Uri) -> dict[str, str]:
     }
     if uri.scheme == "abfss":
         return {"azure_storage_account_name": uri.azure[1], **retries}
-    session = _aws_session()
+    session = aws.session()
     credentials = session.get_credentials()
     if credentials is None:
         raise CredentialsError(
@@ -361,11 +359,11 @@ def storage_options(uri: Uri) -> dict[str, str]:
         )
     frozen = credentials.get_frozen_credentials()
     secrets.remember([frozen.secret_key, frozen.token])
-    endpoint = _endpoint()
+    endpoint = aws.endpoint()
     options = {
         "aws_access_key_id": frozen.access_key or "",
         "aws_secret_access_key": frozen.secret_key or "",
-        "aws_region": session.region_name or "us-east-1",
+        "aws_region": aws.region() or "us-east-1",
         **retries,
     }
     if frozen.token:
@@ -377,28 +375,8 @@ def storage_options(uri: Uri) -> dict[str, str]:
 
 
 def _open(uri: Uri, patience: _Patience = _SMALL) -> ObjectStore:
-    return _store(uri.scheme, uri.bucket, _endpoint(), patience)
-
-
-def _aws_session() -> boto3.Session:
-    names = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_REGION")
-    return _session(*map(os.environ.get, names))
-
-
-@lru_cache(maxsize=8)
-def _session(_profile: str | None, _key: str | None, region: str | None) -> boto3.Session:
-    """Return the AWS session, which renews its credentials and is slow to create.
-
-    Args:
-        region: From `AWS_REGION`, which boto3 does not read; every other tool of AWS does, first.
-    """
-    import boto3  # 0.2 s that a local store need not pay
-
-    return boto3.Session(region_name=region)
-
-
-def _endpoint() -> str | None:
-    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = aws.endpoint() if uri.scheme == "s3" else None
+    return _store(uri.scheme, uri.bucket, endpoint, patience)
 
 
 @lru_cache(maxsize=64)
@@ -422,7 +400,7 @@ def _s3(uri: Uri, patience: _Patience) -> S3Store:
         uri.bucket,
         config=config,
         # The provider, not the values: a role's credentials expire while a query runs for weeks.
-        credential_provider=Boto3CredentialProvider(_aws_session()),
+        credential_provider=Boto3CredentialProvider(aws.session()),
         client_options={"allow_http": options.get("allow_http") == "true", **_timeouts(patience)},
         retry_config=_retries(patience),
     )

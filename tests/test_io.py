@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from savepoints import io
+from savepoints import aws
 from savepoints.errors import (
     CredentialsError,
     IncompatibleError,
@@ -24,6 +24,8 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location, in_parallel, storage_options
+from savepoints.spark.session import s3a_conf
+from savepoints.spark.versions import SparkVersion
 from savepoints.uri import Uri
 from tests import second_s3
 from tests.denied import denied
@@ -430,7 +432,6 @@ def test_trap_boto3_does_not_read_aws_region(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    io._session.cache_clear()
 
     assert storage_options(Uri.parse("s3://b/p"))["aws_region"] == region
 
@@ -446,6 +447,39 @@ def test_a_changed_s3_endpoint_is_used(
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint)
 
     assert Location.of(f"s3://{bucket}").list() == []
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ("[profile ceph]\nregion = eu-north-1\nendpoint_url = {here}\n", True),
+        ("[profile ceph]\nservices = own\n[services own]\ns3 =\n  endpoint_url = {here}\n", True),
+        ("[profile ceph]\nendpoint_url = {here}\nignore_configured_endpoint_urls = true\n", False),
+        ("[default]\nendpoint_url = {here}\n[profile ceph]\nregion = eu-north-1\n", False),
+    ],
+)
+def test_trap_a_profile_that_names_its_endpoint_was_taken_for_amazons(
+    config: str,
+    found: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    bucket: str,
+    s3_endpoint: str,
+    tmp_path: Path,
+) -> None:
+    """The keys of the server there went to Amazon, which does not know them."""
+    (tmp_path / "config").write_text(config.format(here=s3_endpoint))
+    for name in ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_PROFILE", "ceph")
+
+    assert aws.endpoint() == (s3_endpoint if found else None)
+    assert aws.region() == ("eu-north-1" if "region" in config else None)
+    if found:
+        Location.of(f"s3://{bucket}").put("a", b"1")
+        assert Location.of(f"s3://{bucket}").get("a") == b"1"
+        conf = s3a_conf(SparkVersion.of("4.0.1"))
+        assert conf["spark.hadoop.fs.s3a.endpoint"] == s3_endpoint
 
 
 def test_results_come_in_the_order_of_the_items() -> None:

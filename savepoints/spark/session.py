@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from savepoints import aws
 from savepoints.config.settings import Settings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
 from savepoints.spark import classic, executors
@@ -141,7 +142,7 @@ def session_for(spark: SparkSession, rows: int | None) -> SparkSession:
 
 
 def s3a_conf(version: SparkVersion) -> dict[str, str]:
-    """Return Hadoop's S3A settings that correspond to AWS' environment variables.
+    """Return Hadoop's S3A settings that correspond to AWS' own.
 
     Credentials are not copied: S3A asks the AWS SDK's default chain itself (environment, profile
     files, roles), as boto3 does, so Spark's configuration has no secret.
@@ -150,8 +151,7 @@ def s3a_conf(version: SparkVersion) -> dict[str, str]:
         "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
         "spark.hadoop.fs.s3a.aws.credentials.provider": version.aws_credentials,
     }
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint, region = aws.endpoint(), aws.region()
     if endpoint:
         conf["spark.hadoop.fs.s3a.endpoint"] = endpoint
         conf["spark.hadoop.fs.s3a.path.style.access"] = "true"

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from savepoints import aws
 from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 
@@ -34,10 +35,7 @@ class TaskFiles:
     @classmethod
     def of(cls, directory: Location) -> TaskFiles:
         """Describe a directory, on the driver."""
-        known = {
-            _ENDPOINT: os.environ.get(f"{_ENDPOINT}_S3") or os.environ.get(_ENDPOINT),
-            _REGION: os.environ.get(_REGION) or os.environ.get("AWS_DEFAULT_REGION"),
-        }
+        known = {_ENDPOINT: aws.endpoint(), _REGION: aws.region()}
         return cls(directory, tuple((name, value) for name, value in known.items() if value))
 
     def get(self, path: str) -> bytes:
