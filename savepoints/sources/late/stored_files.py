@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from savepoints.errors import NotFoundError, UsageError
 from savepoints.io import Location
@@ -59,21 +60,27 @@ class StoredFiles:
         return self.reader(spark).load(self.path)
 
     def require_flat(self, spark: SparkSession) -> None:
-        """Refuse a pattern of which Spark would pass over some files.
+        """Refuse a pattern of which Spark would pass over some files, or read too many.
 
         Raises:
-            UsageError: If it matches directories with further directories.
+            UsageError: If it matches directories with further directories, or tables.
         """
         if not self.is_pattern:
             return
         listed = spark.read.format("binaryFile").options(**_DEEP).load(self.path).inputFiles()
-        parent = self.path.rpartition("/")[0]
+        files = _depth(self.path)
         for one in listed:
-            if _depth(one) > _depth(parent) + 2:
+            if _depth(one) > files + 1:
                 raise UsageError(
                     f"{self.path} matches directories that contain other directories: {one}",
                     hint="pass one directory, or a pattern that matches files",
                 )
+        # Of several places Spark looks into no log.
+        for directory in sorted({one.rpartition("/")[0] for one in listed if _depth(one) > files}):
+            place = Location.of(unquote(directory))
+            logs = (info.path for log in sorted(_LOGS) for info in place.list(log))
+            if (log := next(logs, None)) is not None:
+                raise _table(str(place), log.partition("/")[0], self.path)
 
 
 def find(batch: str) -> StoredFiles:
@@ -153,13 +160,16 @@ def _require_no_table(paths: Sequence[str], batch: str) -> None:
         at = next((index for index, part in enumerate(parts) if part in _LOGS), None)
         if at is None or (at == 0 and parts[0] == "_spark_metadata"):
             continue
-        where = "/".join([batch.rstrip("/"), *parts[:at]])
-        raise UsageError(
-            f"{where} is a table, of whose files only some count, as {parts[at]} says",
-            hint="pass a Delta table by its own path; write the rows of other tables to Parquet "
-            "files first",
-            batch=batch,
-        )
+        raise _table("/".join([batch.rstrip("/"), *parts[:at]]), parts[at], batch)
+
+
+def _table(where: str, log: str, batch: str) -> UsageError:
+    return UsageError(
+        f"{where} is a table, of whose files only some count, as {log} says",
+        hint="pass a Delta table by its own path; write the rows of other tables to Parquet "
+        "files first",
+        batch=batch,
+    )
 
 
 def _by_name(names: Sequence[str], batch: str) -> str:

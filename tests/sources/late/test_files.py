@@ -165,6 +165,23 @@ def test_trap_files_that_are_written_meanwhile_have_unknown_columns(
         files.require_same_files(str(tmp_path), before, spark.read.json(str(tmp_path)))
 
 
+def test_trap_a_pattern_that_matches_tables_reads_rows_that_they_no_longer_have(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = pa.table({"id": ["a"], "note": ["x"], "n": [1]})
+    table = tmp_path / "a b" / "late.parquet"
+    for _ in range(2):
+        write_deltalake(str(table), rows, mode="overwrite")
+    assert len(read(spark, table)) == 1
+
+    with pytest.raises(UsageError, match=r"late.parquet is a table, .* as _delta_log says"):
+        read(spark, tmp_path / "a b" / "*.parquet")
+
+    (table / "_delta_log").rename(table / "_spark_metadata")
+    with pytest.raises(UsageError, match="as _spark_metadata says"):
+        read(spark, tmp_path / "a b" / "*.parquet")
+
+
 def test_trap_columns_whose_names_have_backticks_and_dots(
     spark: SparkSession, tmp_path: Path
 ) -> None:
