@@ -8,14 +8,14 @@ and every other mutating verb refuse the query. A finished operation is moved to
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from savepoints import faults
 from savepoints.errors import LockedError, UnfinishedOperationError
-from savepoints.io import Location
+from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.model import from_json, to_json
 from savepoints.moments import rfc3339, utc_now
 from savepoints.store.savepoint.sealed import Document
@@ -26,6 +26,8 @@ UNDOING = "undoing"
 GENERATION_BEGUN = "generation_begun"
 _UNFINISHED = "operations"
 _FINISHED = "operations/finished"
+# In the order of bytes behind all that is finished, and before what is not: ids begin with `op-`.
+_BEHIND = "operations/finished0"
 
 
 def undoes_the_last(command: str) -> bool:
@@ -201,7 +203,8 @@ class JournalPart(Journal):
 def all_operations(root: Location) -> list[Operation]:
     """Return all operations, those under way and those that are finished, the newest first."""
     # Killed in its last moment, an operation has both files, and is to be finished once more.
-    found = {one.id: one for one in (*_in(root, _FINISHED), *all_unfinished(root))}
+    finished = _read(root, root.list(_FINISHED))
+    found = {one.id: one for one in (*finished, *all_unfinished(root))}
     return sorted(found.values(), key=lambda one: (one.begun_at, one.id), reverse=True)
 
 
@@ -224,8 +227,11 @@ def undone_by(operations: Sequence[Operation]) -> dict[str, str]:
 
 
 def all_unfinished(root: Location) -> list[Operation]:
-    """Return the operations on all queries that were begun and not finished."""
-    return _in(root, _UNFINISHED)
+    """Return the operations on all queries that were begun and not finished.
+
+    Each verb asks, and each start of a query, so that finished ones, which stay, are not listed.
+    """
+    return _read(root, root.list(_UNFINISHED, after=_BEHIND))
 
 
 def unfinished(root: Location, query: str) -> Operation | None:
@@ -245,10 +251,8 @@ def document(root: Location, path: str) -> Document[Operation]:
     return Document(root, path, partial(from_json, Operation), hint)
 
 
-def _in(root: Location, directory: str) -> list[Operation]:
-    paths = [info.path for info in root.list(directory)]
-    there = [path for path in paths if path.rpartition("/")[0] == directory]
-    found = (document(root, path).read() for path in there)
+def _read(root: Location, files: Iterable[ObjectInfo]) -> list[Operation]:
+    found = in_parallel(lambda one: document(root, one.path).read(), [*files])
     return [one for one in found if one is not None]  # None: it was finished at this moment.
 
 

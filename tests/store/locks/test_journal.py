@@ -7,10 +7,11 @@ import json
 import pytest
 
 from savepoints.errors import LockedError, UnfinishedOperationError, VerificationError
-from savepoints.io import Location
+from savepoints.io import Location, in_parallel
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
 from tests import second_s3
+from tests.faults.s3_proxy import Request, proxy_of
 
 place = second_s3.place
 
@@ -120,3 +121,20 @@ def test_the_operation_of_one_query_is_found_among_several(on_local: Location) -
 def test_without_operations_nothing_is_refused(place: Location) -> None:
     assert journal.unfinished(place, "orders") is None
     journal.refuse_unfinished(place, "orders")
+
+
+def test_trap_each_verb_lists_all_operations_that_were_ever_finished(
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a year of hourly merges took nine requests more, in each verb."""
+    in_parallel(
+        lambda number: on_s3.put(f"operations/finished/op-{number}.json", b"{}"), range(1001)
+    )
+    Journal.begin(on_s3, operation())
+    sent: list[Request] = []
+    with proxy_of(s3_endpoint) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        with proxy.faults(sent.append):
+            assert journal.unfinished(on_s3, "orders") == operation()
+
+    assert len(sent) == 2, "one list and one document"
