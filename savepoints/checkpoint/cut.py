@@ -93,6 +93,19 @@ def committed_batches(files: Iterable[ObjectInfo]) -> list[int]:
     return sorted(found["offsets"] & found["commits"])
 
 
+def committed_in(checkpoint: Location) -> list[int]:
+    """Return the batches that a checkpoint has committed, oldest first.
+
+    Only the two logs are listed, since the state may have many thousands of files.
+    """
+    return committed_batches(logs_in(checkpoint))
+
+
+def logs_in(checkpoint: Location) -> list[ObjectInfo]:
+    """Return the files of both logs; no commit is among them whose offsets came later."""
+    return [info for log in ("offsets", "commits") for info in checkpoint.list(log)]
+
+
 def read_query_id(checkpoint: Location) -> str:
     """Return Spark's id of a checkpoint's query; FileNotFoundError if it was never started."""
     return str(json.loads(checkpoint.get("metadata"))["id"])

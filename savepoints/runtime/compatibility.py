@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import final
 
 from savepoints.checkpoint import position
-from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.cut import committed_in
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.config.settings import KafkaSettings
@@ -38,7 +38,7 @@ def origin(store: Store, generation: Generation) -> Savepoint | None:
 
 def is_restored(generation: Generation, begun_from: Savepoint) -> bool:
     """Say whether a generation has run no batch since it began from a savepoint."""
-    newest = committed_batches(Location.of(generation.checkpoint).list())[-1:]
+    newest = committed_in(Location.of(generation.checkpoint))[-1:]
     return newest == [begun_from.cut.batch_id]
 
 

@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.cut import committed_in
 from savepoints.checkpoint.logs import offset_log
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel
@@ -160,8 +160,7 @@ def copy(
 
 def kept(checkpoint: Location, after: int) -> list[Batch]:
     """Return the batches after another one that a checkpoint still has, in order."""
-    files = [*checkpoint.list("offsets"), *checkpoint.list("commits")]
-    new = [batch for batch in committed_batches(files) if batch > after]
+    new = [batch for batch in committed_in(checkpoint) if batch > after]
     return [
         one
         for one in in_parallel(lambda at: read_from_checkpoint(checkpoint, at), new)

@@ -24,7 +24,7 @@ from savepoints.errors import (
     PartitionCountError,
     UnsupportedProviderError,
 )
-from savepoints.io import Location
+from savepoints.io import Location, ObjectInfo
 from tests.samples import files_of, unpack, write
 
 
@@ -76,6 +76,24 @@ def test_batches_are_ordered_as_numbers(on_local: Location) -> None:
             on_local.put(f"commits/{batch}", b"x")
 
     assert checkpoint_cut.committed_batches(on_local.list()) == [2, 9, 10]
+
+
+def test_trap_all_files_of_the_state_are_listed_to_find_the_newest_batch(
+    on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand a request on S3: in a pause, after each replay and in each plan."""
+    checkpoint = unpack("rocksdb", on_local)
+    listed: list[str] = []
+    list_all = Location.list
+
+    def noted(place: Location, prefix: str = "") -> list[ObjectInfo]:
+        listed.append(prefix)
+        return list_all(place, prefix)
+
+    monkeypatch.setattr(Location, "list", noted)
+
+    assert checkpoint_cut.committed_in(checkpoint) == [0, 1, 2, 3]
+    assert listed == ["offsets", "commits"]
 
 
 def test_a_version_of_changelogs_alone_needs_no_snapshot(on_local: Location) -> None:

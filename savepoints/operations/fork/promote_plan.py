@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.cut import committed_in
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import NotAlignedError, UsageError
 from savepoints.io import Location
@@ -148,7 +148,7 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
     if not now.is_promoted or now.begun_from is None:
         return
     saved = store.catalog.find(now.begun_from)
-    batches = committed_batches(Location.of(store.generations.current(fork).checkpoint).list())
+    batches = committed_in(Location.of(store.generations.current(fork).checkpoint))
     if saved.query == fork and batches[-1:] == [saved.cut.batch_id]:
         raise UsageError(
             f"{fork} was already promoted to {live} at {rfc3339(now.begun_at)}, and {live} has "

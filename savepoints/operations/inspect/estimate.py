@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.cut import committed_in
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.kafka_position import (
     KafkaOffsets,
@@ -166,7 +166,7 @@ def _begin(
     else:
         generation = store.generations.current(query)
         checkpoint = Location.of(generation.checkpoint)
-        committed = committed_batches([*checkpoint.list("offsets"), *checkpoint.list("commits")])
+        committed = committed_in(checkpoint)
         if not committed:
             raise NoCommittedBatchError(
                 f"{query} has not finished a batch yet, so its starting position is unknown",

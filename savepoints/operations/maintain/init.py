@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from savepoints.checkpoint.cut import CutFiles, committed_batches, read_cut
+from savepoints.checkpoint.cut import CutFiles, committed_in, read_cut
 from savepoints.checkpoint.logs import offset_log, source_kind
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.checkpoint.logs.offset_log import (
@@ -81,7 +81,7 @@ def read_checkpoint(checkpoint: Location, query: str | None = None) -> Checkpoin
         IncompatibleError: If savepoints cannot be taken of it.
     """
     files = read_cut(checkpoint)
-    batches = committed_batches([*checkpoint.list("offsets"), *checkpoint.list("commits")])
+    batches = committed_in(checkpoint)
     name = query or checkpoint.uri.path.rpartition("/")[2] or files.query_id
     return CheckpointFacts(
         checkpoint=str(checkpoint),

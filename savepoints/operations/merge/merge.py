@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 
 from savepoints import faults
-from savepoints.checkpoint.cut import committed_batches, read_cut
+from savepoints.checkpoint.cut import committed_in, read_cut
 from savepoints.checkpoint.logs.kafka_position import kafka_position, lowest_offsets
 from savepoints.io import Location
 from savepoints.moments import utc_now
@@ -287,7 +287,7 @@ def _plan_splice(
 
 
 def _newest(checkpoint: Location) -> int:
-    return committed_batches(checkpoint.list())[-1]
+    return committed_in(checkpoint)[-1]
 
 
 def _append(

@@ -11,6 +11,7 @@ import re
 import time
 from datetime import timedelta
 
+from savepoints.checkpoint.cut import logs_in
 from savepoints.config.duration import duration_text
 from savepoints.errors import QueryRunningError
 from savepoints.io import Location
@@ -127,4 +128,4 @@ def _text(seconds: float) -> str:
 
 
 def _entries(checkpoint: Location) -> list[str]:
-    return [info.path for log in ("offsets", "commits") for info in checkpoint.list(log)]
+    return [info.path for info in logs_in(checkpoint)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.cut import committed_in
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on
 from savepoints.errors import UsageError
@@ -322,7 +322,7 @@ def execute(plan: RollbackPlan, store: Store, *, progress: Progress = silent) ->
         complete=OwnStep("advanced", run_on) if plan.ends is not None else None,
     )
     moved = generation_change.execute(plan, store, work, progress=progress)
-    reached = committed_batches(Location.of(plan.checkpoint).list())[-1]
+    reached = committed_in(Location.of(plan.checkpoint))[-1]
     return RolledBack(**vars(moved), batch_id=reached)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from savepoints.checkpoint.cut import committed_batches, read_cut
+from savepoints.checkpoint.cut import committed_in, read_cut
 from savepoints.config.settings import Settings
 from savepoints.errors import CheckpointDamagedError, SavepointsError
 from savepoints.io import Location
@@ -29,7 +29,7 @@ class Present(NamedTuple):
 
 def newest_batch(checkpoint: str) -> int | None:
     """Return the newest committed batch of a checkpoint, None when it has none."""
-    batches = committed_batches(Location.of(checkpoint).list())
+    batches = committed_in(Location.of(checkpoint))
     return batches[-1] if batches else None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from savepoints.checkpoint.cut import committed_batches, read_cut
+from savepoints.checkpoint.cut import committed_batches, logs_in, read_cut
 from savepoints.checkpoint.logs import source_kind, table_position
 from savepoints.checkpoint.logs.kafka_position import (
     KafkaOffsets,
@@ -247,7 +247,7 @@ def _of_batch(context: QueryContext, batch_id: int, said: tuple[str, ...]) -> Re
 def _committed_by(context: QueryContext, moment: datetime) -> int:
     """Return the newest batch of the generation that was committed at or before a time."""
     generation = context.current
-    files = Location.of(generation.checkpoint).list()
+    files = logs_in(Location.of(generation.checkpoint))
     times = {info.path: info.last_modified for info in files}
     origin = None
     if generation.begun_from is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import final
 
-from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.cut import committed_in
 from savepoints.config.settings import HookSettings
 from savepoints.config.values import HookEvent
 from savepoints.io import Location
@@ -83,7 +83,7 @@ class PauseAnswers:
         if current is None:
             return _Position(None, None)
         checkpoint = Location.of(current.checkpoint)
-        batches = committed_batches([*checkpoint.list("offsets"), *checkpoint.list("commits")])
+        batches = committed_in(checkpoint)
         return _Position(current.generation, batches[-1] if batches else None)
 
     def _tell(self, what: HookEvent, now: _Position, message: str) -> None:

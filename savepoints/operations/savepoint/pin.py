@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from savepoints.checkpoint.cut import CutFiles, committed_batches, read_cut
+from savepoints.checkpoint.cut import CutFiles, committed_in, read_cut
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.plan import Progress
@@ -30,7 +30,7 @@ def read(checkpoint: Location, batch_id: int | None) -> CutFiles:
         except FileNotFoundError as gone:
             missing = gone
         except NoCommittedBatchError:
-            before, newest = newest, committed_batches(checkpoint.list())[-1:]
+            before, newest = newest, committed_in(checkpoint)[-1:]
             if newest == before:
                 raise
     raise NoCommittedBatchError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from savepoints import faults
-from savepoints.checkpoint.cut import committed_batches
+from savepoints.checkpoint.cut import committed_batches, committed_in
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.source_positions import SourceMap, Starts, checked
 from savepoints.checkpoint.small_files import Skeleton, may_change
@@ -311,7 +311,7 @@ def fill(
         claim.require()
         native.seal(store.root, stored.native, target, query_id=plan.query_id)
         faults.reach("restore.metadata")
-    elif committed_batches(target.list())[-1] != plan.batch_id:
+    elif committed_in(target)[-1] != plan.batch_id:
         raise TargetExistsError(
             f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
             "since",
