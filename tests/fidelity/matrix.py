@@ -85,6 +85,7 @@ _TRANSFORM = Row(EXACT, EXACT, _FAMILIES, _NO_TRANSFORM)
 
 TABLE = {
     "aggregate": _EXACT,
+    "expressions": _EXACT,
     "global_aggregate": Row(EXACT, _ONE_PARTITION, EXACT),
     "window_append": _EXACT,
     "window_update": _EXACT,

@@ -92,6 +92,16 @@ def _aggregate(inputs: Inputs) -> DataFrame:
     return inputs[0].groupBy("k").agg(F.count("*").alias("n"), F.sum("v"), F.collect_list("v"))
 
 
+def _expressions(inputs: Inputs) -> DataFrame:
+    """Two keys that Spark calls `_groupingexpression`: one of them is -0.0, NaN and NULL, too."""
+    from pyspark.sql import functions as F
+
+    fraction = F.expr("CASE v WHEN 0 THEN -0D WHEN 1 THEN 0D WHEN 2 THEN double('NaN') "
+                      "WHEN 3 THEN NULL ELSE v / 7D END")  # fmt: skip
+    pair = F.struct(F.upper("k").alias("a b"), (F.col("v") % 2).alias("c;d"))
+    return inputs[0].groupBy(fraction, pair).agg(F.count("*").alias("n"))
+
+
 def _global_aggregate(inputs: Inputs) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -211,6 +221,7 @@ def _dedupe_limit(inputs: Inputs) -> DataFrame:
 
 _ALL = (
     Query("aggregate", "`groupBy().agg()`", "aggregate", _aggregate, "update"),
+    Query("expressions", "`groupBy` of expressions", "aggregate", _expressions, "update"),
     Query("global_aggregate", "`agg()` without keys", "aggregate", _global_aggregate, "update"),
     Query("window_append", "`window`, append", "aggregate", _window),
     Query("window_update", "`window`, update", "aggregate", _window, "update"),
