@@ -96,7 +96,7 @@ def _expressions(inputs: Inputs) -> DataFrame:
     """Two keys that Spark calls `_groupingexpression`: one of them is -0.0, NaN and NULL, too."""
     from pyspark.sql import functions as F
 
-    fraction = F.expr("CASE v WHEN 0 THEN -0D WHEN 1 THEN 0D WHEN 2 THEN double('NaN') "
+    fraction = F.expr("CASE v WHEN 0 THEN double('-0') WHEN 1 THEN 0D WHEN 2 THEN double('NaN') "
                       "WHEN 3 THEN NULL ELSE v / 7D END")  # fmt: skip
     pair = F.struct(F.upper("k").alias("a b"), (F.col("v") % 2).alias("c;d"))
     return inputs[0].groupBy(fraction, pair).agg(F.count("*").alias("n"))
