@@ -105,6 +105,7 @@ TABLE = {
         _no_rows("refused", _JOIN_ROWS),
         _NO_FAMILIES,
     ),
+    "join_itself": _EXACT,
     "pandas": _EXACT,
     "pandas_event": _EXACT,
     "pandas_processing": _EXACT,

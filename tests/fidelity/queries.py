@@ -145,6 +145,16 @@ def _join(how: str) -> Callable[[Inputs], DataFrame]:
     return build
 
 
+def _join_itself(inputs: Inputs) -> DataFrame:
+    """Two sources of which the first is there twice, so Spark writes three positions."""
+    from pyspark.sql import functions as F
+
+    one, other = _timed(inputs[0]), _timed(inputs[1]).select("k", "t")
+    later = one.toDF("k2", "v2", "t2")
+    near = F.expr("k = k2 AND v = v2 AND t2 BETWEEN t AND t + INTERVAL 5 SECONDS")
+    return one.join(later, near).select("k", "t").union(other)
+
+
 def _join_format(version: int) -> dict[str, str]:
     conf = {"spark.sql.streaming.join.stateFormatVersion": str(version)}
     if version == 4:
@@ -254,6 +264,13 @@ _ALL = (
             (3, "leftouter", "left outer"),
             (4, "leftouter", "left outer"),
         )
+    ),
+    Query(
+        "join_itself",
+        "stream-stream join, of a stream with itself",
+        "join",
+        _join_itself,
+        sources=2,
     ),
     Query("pandas", "`applyInPandasWithState`", "pandas", _pandas("NoTimeout")),
     Query("pandas_event", "the same, event-time timeout", "pandas", _pandas("EventTimeTimeout")),
