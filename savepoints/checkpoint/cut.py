@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from savepoints.checkpoint import invariants
+from savepoints.checkpoint import invariants, source_entries
 from savepoints.checkpoint.logs import commit_log, offset_log
 from savepoints.checkpoint.logs.commit_log import CommitLogEntry
 from savepoints.checkpoint.logs.offset_log import OffsetLogEntry
@@ -234,9 +234,9 @@ def _small_files(
         *(f"offsets/{n}" for n in (before, batch) if n >= 0),
         f"commits/{batch}",
         *of_operators,
-        *invariants.used_source_entries(by_path, offsets),
+        *source_entries.used(by_path, offsets),
     ]
-    if missing := invariants.missing_source_entries(by_path, offsets):
+    if missing := source_entries.missing(by_path, offsets):
         raise FileNotFoundError(missing[0])
     if gone := [path for path in small if path not in by_path]:
         raise NoCommittedBatchError(

@@ -7,10 +7,10 @@ directory becomes a checkpoint.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+from savepoints.checkpoint import source_entries
 from savepoints.checkpoint.logs import file_log
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY, PROVIDER_KEY, OffsetLogEntry
@@ -101,56 +101,17 @@ def require_schema_files(
             )
 
 
-def used_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> list[str]:
-    """Choose the entries of the sources' own logs that a batch has already used.
-
-    The file source numbers its entries by its own `logOffset`, which is not the batch id as soon as
-    there was a batch without data: one entry too many changes the later batches.
-    """
-    limits = {
-        name: _log_offset(position)
-        for name, position in zip(offsets.names, offsets.sources, strict=True)
-        if position is not None  # Otherwise the source had not started.
-    }
-    used = []
-    for path in paths:
-        match = file_log.NAME.match(path)
-        if match and match.group(1) in limits:
-            limit = limits[match.group(1)]
-            if limit is None or int(match.group(2)) <= limit:
-                used.append(path)
-    return used
-
-
-def missing_source_entries(paths: Iterable[str], offsets: OffsetLogEntry) -> list[str]:
-    """Name the entries of file sources' own logs that a batch has used and that are not there.
-
-    Spark looks there for what it has read: without the last ones it reads their files once more.
-    A compact entry has what those before it had.
-    """
-    used = used_source_entries(paths, offsets)
-    missing = []
-    for name, position in zip(offsets.names, offsets.sources, strict=True):
-        last = None if position is None else _log_offset(position)
-        if last is not None:
-            there = file_log.in_force(used, name)
-            known = {int(match[2]) for match in map(file_log.NAME.match, there) if match}
-            first = min(known) if there and there[0].endswith(".compact") else 0
-            missing += [f"sources/{name}/{at}" for at in range(first, last + 1) if at not in known]
-    return missing
-
-
 def require_source_entries(where: str, paths: Iterable[str], offsets: OffsetLogEntry) -> None:
     """Check that the sources' own logs end where the offsets end."""
     entries = [path for path in paths if file_log.NAME.match(path)]
-    if unused := sorted(set(entries) - set(used_source_entries(entries, offsets))):
+    if unused := sorted(set(entries) - set(source_entries.used(entries, offsets))):
         raise SourceLogError(
             f"{where}/{unused[0]} lists input that no batch in the offset log has used, so "
             "later batches would read the wrong input",
             hint=_DAMAGED,
             file=unused[0],
         )
-    if missing := missing_source_entries(entries, offsets):
+    if missing := source_entries.missing(entries, offsets):
         raise SourceLogError(
             f"{where}/{missing[0]} is missing, so the next batches would read files again that "
             "are in the state already",
@@ -174,8 +135,3 @@ def require_state_ids(where: str, version: int, ids: StateIds, paths: Collection
                         operator_id=operator_id,
                         partition=partition,
                     )
-
-
-def _log_offset(position: str) -> int | None:
-    parsed = json.loads(position)
-    return parsed.get("logOffset") if isinstance(parsed, dict) else None

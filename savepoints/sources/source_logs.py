@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from savepoints.checkpoint import invariants
+from savepoints.checkpoint import source_entries
 from savepoints.checkpoint.logs import file_log, offset_log
 from savepoints.checkpoint.logs.file_log import ReadFile
 from savepoints.checkpoint.logs.offset_log import OffsetLogEntry
@@ -43,7 +43,7 @@ class SourceLogs:
     def files_since(self, before: SourceLogs) -> list[ReadFile]:
         """Return the files that sources of an earlier batch have read after it, up to this one."""
         found: list[ReadFile] = []
-        for source, at in self.offsets.positions.items():
+        for source, at in source_entries.positions(self.entries, self.offsets).items():
             if source in before.offsets.names and kind_of(at) == "files":
                 known = before.files(source)
                 found += [one for path, one in self.files(source).items() if path not in known]
@@ -61,5 +61,5 @@ def of_files(place: Location, batch_id: int, places: Mapping[str, str]) -> Sourc
     """Return those of a batch of which each file of the checkpoint lies somewhere in a place."""
     name = f"offsets/{batch_id}"
     offsets = offset_log.parse(place.get(places[name]), name)
-    used = invariants.used_source_entries(places, offsets)
+    used = source_entries.used(places, offsets)
     return SourceLogs(place, batch_id, offsets, {path: places[path] for path in used})

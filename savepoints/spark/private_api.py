@@ -148,22 +148,28 @@ def frame(spark: SparkSession, plan: JavaObject) -> DataFrame:
     return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
-def row_bytes(frame: DataFrame, column: str, *, canonical_floats: bool) -> Column:
+def canonical_floats(frame: DataFrame, column: str) -> Column:
+    """Return a column with 0.0 for -0.0, and one NaN, anywhere in it, as Spark has them in keys."""
+    from pyspark.sql.classic.column import Column
+
+    sql = jvm(frame.sparkSession).org.apache.spark.sql
+    found = analyzed_plan(frame.select(column)).output().head()
+    rule = getattr(getattr(sql.catalyst.optimizer, "NormalizeFloatingNumbers$"), "MODULE$")
+    return Column(sql.classic.ExpressionUtils.column(rule.normalize(found)))
+
+
+def row_bytes(frame: DataFrame, column: str) -> Column:
     """Return the bytes of a column of structs as Spark writes them: as those of an `UnsafeRow`.
 
     Args:
         frame: The frame whose column it is. Its plan must end with an operator that has no code of
             its own in whole-stage code generation, such as `coalesce`: in the rows that such a one
             passes on, a struct is an `UnsafeRow`.
-        canonical_floats: Whether -0.0 becomes 0.0 and all NaNs alike, as in keys of aggregations.
     """
     from pyspark.sql.classic.column import Column
 
     sql = jvm(frame.sparkSession).org.apache.spark.sql
     found = analyzed_plan(frame.select(column)).output().head()
-    if canonical_floats:
-        rule = getattr(sql.catalyst.optimizer, "NormalizeFloatingNumbers$")
-        found = getattr(rule, "MODULE$").normalize(found)
     row = jvm(frame.sparkSession).java.lang.Class.forName(_UNSAFE_ROW)
     none = sequence(frame.sparkSession, ())
 

@@ -109,6 +109,11 @@ class SparkVersion:
         """Whether `DataFrame.repartitionById` exists."""
         return self.number >= (4, 1)
 
+    @property
+    def normalizes_deduplicated_floats(self) -> bool:
+        """Whether a deduplication takes -0.0 for 0.0, and each NaN for the same (SPARK-56280)."""
+        return self.number >= (4, 2)
+
 
 def is_connect_client() -> bool:
     """Whether the installed PySpark is `pyspark-client`, which has Spark Connect's sessions alone.

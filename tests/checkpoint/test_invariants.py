@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping
 
 import pytest
 
-from savepoints.checkpoint import invariants
+from savepoints.checkpoint import invariants, source_entries
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.offset_log import PARTITIONS_KEY, PROVIDER_KEY, OffsetLogEntry
 from savepoints.checkpoint.state.files import store_directories
@@ -171,35 +170,6 @@ def test_trap_a_schema_file_that_is_gone_is_noticed() -> None:
         invariants.require_schema_files(WHERE, METADATA, [f"{inside}/{SCHEMA}"], inside, {METADATA})
 
 
-LOGS = [
-    "sources/0/0", "sources/0/2", "sources/0/3", "sources/0/4", "sources/0/10",
-    "sources/0/9.compact", "sources/0/2.compact", "sources/1/0", "sources/clicks/4",
-    "sources/0/deep/0", "offsets/0", "state/0/0/1.zip",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("names", "positions", "used"),
-    [
-        (("0",), ('{"logOffset":3}',), ["0/0", "0/2", "0/3", "0/2.compact"]),
-        (("0",), ('{"logOffset":9}',), ["0/0", "0/2", "0/3", "0/4", "0/9.compact", "0/2.compact"]),
-        (("0", "1"), (None, '{"logOffset":0}'), ["1/0"]),
-        (("0", "1"), ('{"logOffset":-1}', '{"logOffset":-1}'), []),
-        (("clicks", "1"), ('{"logOffset":4}', None), ["clicks/4"]),
-        # Kafka's own log holds the offsets that the query began from: it is needed for ever.
-        (("1",), ('{"orders":{"0":7}}',), ["1/0"]),
-        (("1",), ("17",), ["1/0"]),  # The rate source.
-        ((), (), []),
-    ],
-)
-def test_trap_a_sources_log_is_cut_where_the_offsets_end(
-    names: tuple[str, ...], positions: tuple[str | None, ...], used: list[str]
-) -> None:
-    offsets = dataclasses.replace(entry(), names=names, sources=positions)
-
-    assert invariants.used_source_entries(LOGS, offsets) == [f"sources/{one}" for one in used]
-
-
 def test_trap_an_entry_that_the_batch_has_not_used_is_noticed() -> None:
     sample = files_of("watermark")
     log = [path for path in sample if path.startswith("sources/")]
@@ -237,20 +207,13 @@ def test_trap_what_a_source_has_read_is_lost_and_would_be_read_again(
     paths = [f"sources/0/{one}" for one in there]
     named = [f"sources/0/{one}" for one in missing]
 
-    assert invariants.missing_source_entries(paths, entry()) == named
-    used = invariants.used_source_entries(paths, entry())
+    assert source_entries.missing(paths, entry()) == named
+    used = source_entries.used(paths, entry())
     if named:
         with pytest.raises(SourceLogError, match=f"{WHERE}/{named[0]} is missing"):
             invariants.require_source_entries(WHERE, used, entry())
     else:
         invariants.require_source_entries(WHERE, used, entry())
-
-
-def test_only_a_file_source_needs_its_log() -> None:
-    """Kafka's has where it began, and Delta's nothing."""
-    positions = ('{"orders":{"0":7}}', "17", '{"reservoirVersion":3}', None, '{"logOffset":-1}')
-    offsets = dataclasses.replace(entry(), names=tuple("01234"), sources=positions)
-    assert invariants.missing_source_entries([], offsets) == []
 
 
 A, B, C = (f"{letter * 8}-0000-0000-0000-{letter * 12}" for letter in "abc")

@@ -85,6 +85,7 @@ _TRANSFORM = Row(EXACT, EXACT, _FAMILIES, _NO_TRANSFORM)
 
 TABLE = {
     "aggregate": _EXACT,
+    "expressions": _EXACT,
     "global_aggregate": Row(EXACT, _ONE_PARTITION, EXACT),
     "window_append": _EXACT,
     "window_update": _EXACT,
@@ -104,6 +105,7 @@ TABLE = {
         _no_rows("refused", _JOIN_ROWS),
         _NO_FAMILIES,
     ),
+    "join_itself": _EXACT,
     "pandas": _EXACT,
     "pandas_event": _EXACT,
     "pandas_processing": _EXACT,

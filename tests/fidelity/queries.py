@@ -92,6 +92,16 @@ def _aggregate(inputs: Inputs) -> DataFrame:
     return inputs[0].groupBy("k").agg(F.count("*").alias("n"), F.sum("v"), F.collect_list("v"))
 
 
+def _expressions(inputs: Inputs) -> DataFrame:
+    """Two keys that Spark calls `_groupingexpression`: one of them is -0.0, NaN and NULL, too."""
+    from pyspark.sql import functions as F
+
+    fraction = F.expr("CASE v WHEN 0 THEN double('-0') WHEN 1 THEN 0D WHEN 2 THEN double('NaN') "
+                      "WHEN 3 THEN NULL ELSE v / 7D END")  # fmt: skip
+    pair = F.struct(F.upper("k").alias("a b"), (F.col("v") % 2).alias("c;d"))
+    return inputs[0].groupBy(fraction, pair).agg(F.count("*").alias("n"))
+
+
 def _global_aggregate(inputs: Inputs) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -133,6 +143,16 @@ def _join(how: str) -> Callable[[Inputs], DataFrame]:
         return _timed(inputs[0]).join(right.withColumnRenamed("t", "t2"), near, how)
 
     return build
+
+
+def _join_itself(inputs: Inputs) -> DataFrame:
+    """Two sources of which the first is there twice, so Spark writes three positions."""
+    from pyspark.sql import functions as F
+
+    one, other = _timed(inputs[0]), _timed(inputs[1]).select("k", "t")
+    later = one.toDF("k2", "v2", "t2")
+    near = F.expr("k = k2 AND v = v2 AND t2 BETWEEN t AND t + INTERVAL 5 SECONDS")
+    return one.join(later, near).select("k", "t").union(other)
 
 
 def _join_format(version: int) -> dict[str, str]:
@@ -211,6 +231,7 @@ def _dedupe_limit(inputs: Inputs) -> DataFrame:
 
 _ALL = (
     Query("aggregate", "`groupBy().agg()`", "aggregate", _aggregate, "update"),
+    Query("expressions", "`groupBy` of expressions", "aggregate", _expressions, "update"),
     Query("global_aggregate", "`agg()` without keys", "aggregate", _global_aggregate, "update"),
     Query("window_append", "`window`, append", "aggregate", _window),
     Query("window_update", "`window`, update", "aggregate", _window, "update"),
@@ -243,6 +264,13 @@ _ALL = (
             (3, "leftouter", "left outer"),
             (4, "leftouter", "left outer"),
         )
+    ),
+    Query(
+        "join_itself",
+        "stream-stream join, of a stream with itself",
+        "join",
+        _join_itself,
+        sources=2,
     ),
     Query("pandas", "`applyInPandasWithState`", "pandas", _pandas("NoTimeout")),
     Query("pandas_event", "the same, event-time timeout", "pandas", _pandas("EventTimeTimeout")),

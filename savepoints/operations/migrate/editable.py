@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from savepoints.checkpoint.evolution.findings import unique_names
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.schema import StateSchema
 from savepoints.errors import IncompatibleError, VerificationError
@@ -14,11 +15,12 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
-_SESSIONS = "sessionWindowStateStoreSaveExec"
+_AGGREGATE_FORMAT_KEY = "spark.sql.streaming.aggregation.stateFormatVersion"
+_AGGREGATE, _SESSIONS = "stateStoreSave", "sessionWindowStateStoreSaveExec"
 # Operators that keep one row a key, and find it by nothing else.
 _ONE_ROW_A_KEY = frozenset(
     {
-        "stateStoreSave",
+        _AGGREGATE,
         "dedupe",
         "dedupeWithinWatermark",
         "applyInPandasWithState",
@@ -61,11 +63,6 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
     if deletes:
         _require_free(variable, schemas)
     schema = schemas[name]
-    frozen = frozenset[str]()
-    if variable.operator_name == _SESSIONS:
-        # The value has the whole session, so also what the key has of it.
-        of_key = {"session_window", *(one.name for one in schema.key)}
-        frozen = frozenset(one.name for one in schema.value if one.name in of_key)
     return Family(
         operator_id=variable.operator_id,
         store=_DEFAULT,
@@ -74,8 +71,30 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
         ttl=variable.ttl,
         key=schema.key,
         value=schema.value,
-        frozen=frozen,
+        frozen=fields_of_key(variable.operator_name, schema, savepoint.settings),
     )
+
+
+def fields_of_key(
+    operator_name: str, schema: StateSchema, settings: Mapping[str, str]
+) -> frozenset[str]:
+    """Return the fields of a value that the key has, too, by the names that `typed` gives them.
+
+    A session has its whole key, and so has an aggregation in Spark's first format
+    (`StreamingAggregationStateManagerImplV1`). Buffers of the same name come behind.
+    """
+    left = [one.name for one in schema.key]
+    if operator_name == _SESSIONS:
+        left.append("session_window")
+    elif operator_name != _AGGREGATE or settings.get(_AGGREGATE_FORMAT_KEY, "2") != "1":
+        return frozenset()
+    found = set()
+    names = unique_names([one.name for one in schema.value])
+    for name, one in zip(names, schema.value, strict=True):
+        if one.name in left:
+            left.remove(one.name)
+            found.add(name)
+    return frozenset(found)
 
 
 def _require_free(variable: Variable, schemas: Mapping[str, StateSchema]) -> None:

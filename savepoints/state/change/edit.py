@@ -2,8 +2,8 @@
 
 All other rows, and everything that is not a value, are copied byte for byte. Rows are decoded where
 Spark reads them, on the executors, which need this package. The columns are those of
-`savepoints.state.typed.typed`; fields with a unique name can also be written without `key.` or
-`value.` in front.
+`savepoints.state.typed.typed`; fields with a unique name that no column of another kind of state
+has can also be written without `key.` or `value.` in front.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Family:
 
     Attributes:
         kind: As in `savepoints.state.typed.typed`: rows, value, list or map.
-        frozen: Fields of the value that belong to the key, and must not change.
+        frozen: Fields of the value that belong to the key, and must not change; as `typed` calls
+            them.
     """
 
     operator_id: int
@@ -263,7 +264,7 @@ def _decoded(frame: DataFrame, family: Family) -> DataFrame:
             found["expires_at_ms"] = decoded[family.value[1].name]
     frame = frame.withColumns(found)
     inside: dict[str, list[Column]] = {}
-    taken = {name.lower() for name in (*frame.columns, *_HIDDEN)}
+    taken = {name.lower() for name in (*frame.columns, *_HIDDEN, *IDENTITY)}
     for name in ("key", "map_key", "value"):
         data_type = frame.schema[name].dataType if name in frame.columns else None
         for one in data_type.names if isinstance(data_type, StructType) else ():

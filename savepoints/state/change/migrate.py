@@ -17,9 +17,10 @@ from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.model import OperatorState
 from savepoints.spark import arrow_batches
+from savepoints.spark.versions import SparkVersion
 from savepoints.state.change import column_transforms
 from savepoints.state.change.column_transforms import ColumnFunction
-from savepoints.state.codec import decode, encode
+from savepoints.state.codec import decode, encode, float_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +114,9 @@ class Migration:
         placed = keyed.withColumn("key_hash", F.hash(*(F.col(name) for name in names)))
         place = (one.operator_id, one.store, one.schema.column_family)
         if place not in self._kept:
-            made_keys = arrow_batches.mapped(placed, partial(encoded_keys, one), _CARRIED_TYPES)
+            version = SparkVersion.of(found.sparkSession.version)
+            encoded_with = partial(encoded_keys, one, version)
+            made_keys = arrow_batches.mapped(placed, encoded_with, _CARRIED_TYPES)
             # Once: a function that returned another key the second time would lose or duplicate
             # rows.
             self._kept[place] = made_keys.persist()
@@ -247,8 +250,8 @@ def _keys(
     return pa.RecordBatch.from_arrays([*new, batch.column("ord"), made], names=names)
 
 
-def encoded_keys(one: Transfer, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with new keys as Spark encodes those of the operator."""
+def encoded_keys(one: Transfer, version: SparkVersion, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with new keys as a version of Spark encodes those of the operator."""
     import pyarrow as pa
 
     # Spark gives times in the session's zone, which is only another way to write the same.
@@ -257,8 +260,7 @@ def encoded_keys(one: Transfer, batch: pa.RecordBatch) -> pa.RecordBatch:
         column_transforms.exactly(batch.column(_KEY.format(position)), field.type)
         for position, field in enumerate(fields)
     ]
-    # As Spark does for an aggregation, and not for a deduplication.
-    canonical = one.operator == "stateStoreSave"
+    canonical = float_keys.are_canonical(one.operator, version)
     encoded = encode.encode(key, one.schema.key, _where(one), canonical_floats=canonical)
     columns = [batch.column("key_hash"), batch.column("ord"), encoded, batch.column("value_bytes")]
     return pa.RecordBatch.from_arrays(columns, names=list(_CARRIED))

@@ -55,8 +55,8 @@ def encode(
         columns: One array per field, of the types that `decode.arrow_fields` says and of one
             length; at least one.
         canonical_floats: Whether to write -0.0 as 0.0 and all NaNs alike, as Spark does for the
-            keys of aggregations and joins (`NormalizeFloatingNumbers`). It keeps the bits of
-            all other floating-point numbers.
+            keys of some operators (`float_keys`). It keeps the bits of all other floating-point
+            numbers.
 
     Returns:
         UnsafeRow bytes, no nulls.

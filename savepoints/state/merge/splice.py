@@ -16,7 +16,7 @@ from savepoints.checkpoint.state.operators import Operator
 from savepoints.errors import IncompatibleError
 from savepoints.model import OperatorState
 from savepoints.spark.columns import quoted, text_sql
-from savepoints.state.storage import read
+from savepoints.state.storage.key_names import fit_name
 from savepoints.state.storage.row_sources import SavedRows
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def keys(
     """
     from pyspark.sql.types import StructType
 
-    wanted = {read.fit_name(one).lower() for one in entity_keys}
+    wanted = {fit_name(one).lower() for one in entity_keys}
     found = []
     for one in operators:
         key_type = saved.rows(one.operator_id, one.stores[0]).schema["key"].dataType
@@ -85,7 +85,7 @@ def keys(
         names = [{field.lower()} for field in fields]
         if one.name == _JOIN:
             columns = join_keys.get(one.operator_id, ())
-            names = [{read.fit_name(name).lower() for name in pair} for pair in columns]
+            names = [{fit_name(name).lower() for name in pair} for pair in columns]
         named = tuple(
             field for field, called in zip(fields, names, strict=False) if called & wanted
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from savepoints.checkpoint.state.schema import type_text
 from savepoints.errors import IncompatibleError, SeedRowsError
 from savepoints.spark import columns
+from savepoints.state.seed import nulls
 from savepoints.state.seed.visible import (
     EXPIRES,
     FIRES,
@@ -125,7 +126,8 @@ def checked(rows: DataFrame, visible: Visible, watermark_ms: int | None = None) 
         SeedRowsError: If rows have nulls where the state allows none, or two are of one key; it
             counts them and shows some.
     """
-    tests = {**dict(_nulls(visible)), **_contradictions(visible), **_missed(watermark_ms)}
+    null = {f"have a null in {place}": test for place, test in nulls.found(visible)}
+    tests = {**null, **_contradictions(visible), **_missed(watermark_ms)}
     count, suspects = _scanned(rows, visible, tests.values())
     if suspects and (problems := _problems(rows, visible, tests)):
         raise _refused(visible, count, problems)
@@ -227,17 +229,6 @@ def _of_wrong_type(frame: DataFrame, place: str, name: str, wanted: str) -> Iter
     given = type_text(frame.select(_quoted(place)).schema[0].dataType.jsonValue())
     if given != wanted and wanted not in _WIDER.get(given, ()):
         yield f"{name} is {given} instead of {wanted}"
-
-
-def _nulls(visible: Visible) -> Iterator[tuple[str, Column]]:
-    from pyspark.sql import functions as F
-
-    for part, fields in visible.structs.items():
-        for one in fields:
-            if not one.nullable:
-                yield f"have a null in {part}.{one.name}", F.col(part)[one.name].isNull()
-    for name in visible.numbers:
-        yield f"have a null in {name}", F.col(name).isNull()
 
 
 def _contradictions(visible: Visible) -> Mapping[str, Column]:

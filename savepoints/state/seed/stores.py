@@ -18,7 +18,9 @@ from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.state.schema import StateField, StateSchema, type_text
 from savepoints.model import OperatorState
 from savepoints.spark import private_api
-from savepoints.state.codec import encode
+from savepoints.spark.columns import quoted
+from savepoints.spark.versions import SparkVersion
+from savepoints.state.codec import encode, float_keys
 from savepoints.state.codec.decode import FIXED_BYTES, WORD
 from savepoints.state.seed import visible as visibles
 from savepoints.state.seed.visible import (
@@ -46,7 +48,6 @@ _NOTHING = (
     f"CAST(NULL AS long) AS {STORE_ORDER}",
     "nullif('', '') AS column_family",
 )
-_AGGREGATE = "stateStoreSave"
 _ROWS_OF_KEY, _COUNT_OF_KEY = "keyWithIndexToValue", "keyToNumValues"
 _TIMERS = ("Timers_keyToTimestamp", "Timers_timestampToKey")
 _NUMBER, _ORDER = "number", "order"
@@ -100,7 +101,7 @@ class SeededState:
                 F.nullif(F.lit(family.schema.column_family), F.lit("")),
             )
             for visible, rows in self.given.get(operator.operator_id, ())
-            for name, family in _families(visible, shape, rows)
+            for name, family in _families(visible, shape, _with_keys_of_spark(visible, rows))
             if store in (name, visibles.DEFAULT)
         ]
         if frames:
@@ -108,6 +109,24 @@ class SeededState:
         # A condition that Spark cannot fold: it would write no store for a frame that it knows to
         # be empty.
         return self.spark.range(1).where("id < 0").selectExpr(*_NOTHING)
+
+
+def _with_keys_of_spark(visible: Visible, rows: DataFrame) -> DataFrame:
+    """Return rows with the floating-point numbers that the operator's keys have."""
+    from pyspark.sql import functions as F
+
+    variable, fields = visible.variable, visible.structs.get(KEY, ())
+    version = SparkVersion.of(rows.sparkSession.version)
+    if not fields or not float_keys.are_canonical(variable.operator_name, version):
+        return rows
+    rows = rows.withColumn(KEY, private_api.canonical_floats(rows, KEY))
+    if variable.operator_name != SESSIONS:
+        return rows
+    # The value of a session has its key, too.
+    value = F.col(VALUE)
+    for one in fields[:-1]:
+        value = value.withField(quoted(one.name), F.col(KEY)[one.name])
+    return rows.withColumn(VALUE, value)
 
 
 def _families(
@@ -223,10 +242,8 @@ def _encoded(family: Family, shape: OperatorShape) -> DataFrame:
         _require_types(made, part, fields, where)
     # Each row as bytes, of which the structs are then parts.
     flat = made.coalesce(_PARTITIONS_AS_THEY_ARE)
-    # As Spark does for an aggregation, and not for a deduplication.
-    normal = shape.name == _AGGREGATE
-    key = _bytes(flat, "key", family.schema.key, where, canonical_floats=normal)
-    value = _bytes(flat, "value", family.schema.value, where, canonical_floats=False)
+    key = _bytes(flat, "key", family.schema.key, where)
+    value = _bytes(flat, "value", family.schema.value, where)
     encoded = flat.select("key_hash", "ord", key.alias("key_bytes"), value.alias("value_bytes"))
     begin = 1 + _first_value(family.schema.key)
     word = encoded.withColumn(STORE_ORDER, F.substring("key_bytes", begin, WORD))
@@ -248,20 +265,13 @@ def _first_value(fields: Sequence[StateField]) -> int:
     return behind_words + _first_value([StateField.from_json(one) for one in kind["fields"]])
 
 
-def _bytes(
-    rows: DataFrame,
-    part: str,
-    fields: Sequence[StateField],
-    where: str,
-    *,
-    canonical_floats: bool,
-) -> Column:
+def _bytes(rows: DataFrame, part: str, fields: Sequence[StateField], where: str) -> Column:
     """Return the bytes of a key or value, which is a struct."""
     import pyarrow as pa
     from pyspark.sql import functions as F
 
     if any(one.type != "void" for one in fields):
-        return private_api.row_bytes(rows, part, canonical_floats=canonical_floats)
+        return private_api.row_bytes(rows, part)
     # The same for each row: Spark would move the struct up here as a constant.
     nulls = [pa.nulls(1) for _ in fields]
     return F.lit(encode.encode(nulls, fields, where)[0].as_py() if fields else b"")

@@ -51,11 +51,11 @@ class Visible:
         return (*fields, *(f"{name} {kind} not null" for name, kind in self.numbers.items()))
 
     def type_of(self, part: str) -> StructType:
-        """Return the type of a struct, in which everything may be null."""
+        """Return the type of a struct, in which everything may be null, as in files and tables."""
         from pyspark.sql.types import StructType
 
-        fields = [{**one.to_json(), "nullable": True, "metadata": {}} for one in self.structs[part]]
-        return StructType.fromJson({"type": "struct", "fields": fields})
+        fields = [{**one.to_json(), "metadata": {}} for one in self.structs[part]]
+        return StructType.fromJson({"type": "struct", "fields": fields}).toNullable()
 
 
 def of(variable: Variable, operator: OperatorShape) -> Visible:

@@ -35,6 +35,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.state.codec import decode
+from savepoints.state.storage.key_names import fit_fields
 from savepoints.state.storage.task_files import TaskFiles
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def _partition_key(
     left_out = _NOT_PLACED_BY[operator.name] + store.endswith(_JOINED_ROWS)
     key = schema.key[: len(schema.key) - left_out]
     decode.arrow_fields(key, where)
-    return key
+    return fit_fields(key)
 
 
 def _decoded_schema(key: Sequence[StateField]) -> StructType:

@@ -9,15 +9,15 @@ default provider, whose files are read by `savepoints.state.storage.hdfs_provide
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs.offset_log import CHECKPOINT_FORMAT_KEY
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, Operator
+from savepoints.checkpoint.state.schema import StateField
 from savepoints.errors import NativeOnlyError
 from savepoints.io import Location
 from savepoints.spark import private_api
@@ -25,6 +25,7 @@ from savepoints.spark.private_api import READ_ALL_COLUMN_FAMILIES
 from savepoints.spark.session import own_session
 from savepoints.spark.versions import SparkVersion
 from savepoints.state.storage import hdfs_provider
+from savepoints.state.storage.key_names import fit_fields
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 COLUMNS = frozenset({"partition_key", "key_bytes", "value_bytes", "column_family_name"})
 
 FILE_MANAGER_KEY = "spark.sql.streaming.checkpointFileManagerClass"
-# Characters that Parquet and Delta reject in column names without column mapping.
-_UNFIT = re.compile(r"[ ,;{}()\n\t=.]")
 
 
 def state_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
@@ -149,23 +148,19 @@ class RawStore:
 
     @property
     def key_type(self) -> StructType:
-        """Type of the key by which rows are placed."""
-        return cast("StructType", self.rows.schema["partition_key"].dataType)
+        """Type of the key by which rows are placed, with the names of canonical rows."""
+        from pyspark.sql.types import StructType
 
-    @property
-    def key_names(self) -> list[str]:
-        """Return the names of the key's fields in canonical rows, which Delta accepts."""
-        fields = self.key_type.fieldNames()
-        names = [fit_name(name) for name in fields]
-        if len(set(names)) < len(names):
-            return [f"key{position}" for position in range(len(fields))]
-        return names
+        given: Any = self.rows.schema["partition_key"].dataType.jsonValue()
+        fields = fit_fields([StateField.from_json(one) for one in given["fields"]])
+        return StructType.fromJson({"type": "struct", "fields": [one.to_json() for one in fields]})
 
     def key_hash(self) -> Column:
         """Return the hash by which Spark places a row."""
         from pyspark.sql import functions as F
 
-        return F.hash(F.col("partition_key.*")) if self.key_names else F.lit(0)
+        key, names = self._named_key(), self.key_type.names
+        return F.hash(*(key[name] for name in names)) if names else F.lit(0)
 
     def canonical(self) -> DataFrame:
         """Return the rows with the columns that `read_operator` has."""
@@ -194,11 +189,14 @@ class RawStore:
     def _key(self) -> Column:
         from pyspark.sql import functions as F
 
-        if not self.key_names:
-            return F.lit(None).cast("boolean")
-        key = F.col("partition_key")
-        named = zip(self.key_type.fieldNames(), self.key_names, strict=True)
-        return F.struct(*(key[field].alias(name) for field, name in named))
+        return self._named_key() if self.key_type.names else F.lit(None).cast("boolean")
+
+    def _named_key(self) -> Column:
+        from pyspark.sql import functions as F
+
+        key, named = F.col("partition_key"), self.key_type
+        # By position; a cast, which makes a copy, where names differ.
+        return key if named == self.rows.schema["partition_key"].dataType else key.cast(named)
 
 
 def read_raw(
@@ -210,8 +208,3 @@ def read_raw(
     else:
         rows = load(spark, checkpoint.uri, files.cut.batch_id, operator.operator_id, store)
     return RawStore(operator, store, files.partitions[operator.operator_id], rows)
-
-
-def fit_name(name: str) -> str:
-    """Return a key field's name in canonical rows, which Delta accepts."""
-    return _UNFIT.sub("_", name)

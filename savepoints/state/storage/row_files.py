@@ -82,7 +82,7 @@ class RowFile:
 
 def fits(store: RawStore) -> bool:
     """Return True if all fields of a store's key are of types that can be written by columns."""
-    return bool(store.key_names) and _fits(store.key_type)
+    return bool(store.key_type.names) and _fits(store.key_type)
 
 
 def write(stores: Sequence[RawStore], target: Location, tasks: int | None) -> list[RowFile]:
@@ -104,10 +104,7 @@ def _written(store: RawStore, target: Location) -> JavaObject:
     rows = store.rows if store.rows.columns == columns else store.rows.select(*columns)
     spark = rows.sparkSession
     key = store.key_type
-    fields = [
-        _group(name, field.dataType)
-        for name, field in zip(store.key_names, key.fields, strict=True)
-    ]
+    fields = [_group(field.name, field.dataType) for field in key.fields]
     operator = store.operator
     function = private_api.made(
         spark,

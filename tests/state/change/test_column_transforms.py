@@ -14,6 +14,7 @@ from savepoints.checkpoint.evolution.operator_pairs import Transfer
 from savepoints.checkpoint.evolution.renames import parse
 from savepoints.checkpoint.state.schema import SparkType, StateField, StateSchema
 from savepoints.errors import IncompatibleError, UsageError
+from savepoints.spark.versions import SparkVersion
 from savepoints.state.change import column_transforms, migrate
 from savepoints.state.codec import decode, encode
 
@@ -216,9 +217,20 @@ def test_what_a_function_gives_exactly_is_taken(
     assert str(found.cast(was).to_pylist()) == str(values.to_pylist())
 
 
-@pytest.mark.parametrize(("operator", "expected"), [("stateStoreSave", "0.0"), ("dedupe", "-0.0")])
-def test_trap_zeros_of_new_keys_are_as_spark_has_them(operator: str, expected: str) -> None:
-    """An aggregation knows one zero, a deduplication two."""
+@pytest.mark.parametrize(
+    ("operator", "version", "expected"),
+    [
+        ("stateStoreSave", "4.0.0", "0.0"),
+        ("dedupe", "4.1.2", "-0.0"),
+        ("dedupe", "4.2.0", "0.0"),
+        ("dedupeWithinWatermark", "4.2.0", "0.0"),
+        ("applyInPandasWithState", "4.2.0", "-0.0"),
+    ],
+)
+def test_trap_zeros_of_new_keys_are_as_spark_has_them(
+    operator: str, version: str, expected: str
+) -> None:
+    """An aggregation knows one zero, a function over groups two, a deduplication two up to 4.1."""
     schema = StateSchema("default", (field("k double"),), (field("n long"),))
     transfer = Transfer(0, "default", schema, operator=operator)
     batch = pa.RecordBatch.from_arrays(
@@ -227,7 +239,7 @@ def test_trap_zeros_of_new_keys_are_as_spark_has_them(operator: str, expected: s
         names=["_0", "key_hash", "ord", "value_bytes"],
     )  # fmt: skip
 
-    made = migrate.encoded_keys(transfer, batch)
+    made = migrate.encoded_keys(transfer, SparkVersion.of(version), batch)
 
     encoded: Any = made.column("key_bytes")
     (key,) = decode.decode(encoded, schema.key, "key")
@@ -246,7 +258,7 @@ def test_trap_times_of_new_keys_come_in_the_zone_of_the_session(zone: str) -> No
         names=["_0", "key_hash", "ord", "value_bytes"],
     )  # fmt: skip
 
-    made = migrate.encoded_keys(transfer, batch)
+    made = migrate.encoded_keys(transfer, SparkVersion.of("4.2.0"), batch)
 
     encoded: Any = made.column("key_bytes")
     (key,) = decode.decode(encoded, schema.key, "key")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from savepoints.checkpoint.state.schema import StateField
+from savepoints.checkpoint.state.schema import SparkType, StateField
 from savepoints.errors import SeedRowsError
 from savepoints.state.seed import given
 from savepoints.state.seed.visible import Visible
@@ -85,3 +86,41 @@ def test_state_without_a_key_is_one_row(spark: SparkSession) -> None:
     assert given.checked(one, total) == 1
     with pytest.raises(SeedRowsError, match="rows that share their state with another row: 2 of 2"):
         given.checked(one.union(one), total)
+
+
+def _type(text: str) -> object:
+    """Return a type in which nothing may be null, as Spark's JSON."""
+    from pyspark.sql.types import _parse_datatype_string
+
+    found = _parse_datatype_string(text).jsonValue()
+    return json.loads(json.dumps(found).replace(": true", ": false"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "place"),
+    [
+        ("struct<a:bigint>", "named_struct('a', {})", "key.s.a"),
+        ("array<bigint>", "array(7, {})", "key.s.element"),
+        ("array<struct<b:array<bigint>>>", "array(named_struct('b', array({})))",
+         "key.s.element.b.element"),
+        ("map<string,bigint>", "map('x', {})", "key.s.value"),
+    ],
+)  # fmt: skip
+def test_trap_a_null_inside_of_a_value_is_read_as_a_number(
+    kind: str, value: str, place: str, spark: SparkSession
+) -> None:
+    """Files say of everything that it may be null, and so must rows without any be taken."""
+    state = Visible(
+        Variable(0, "applyInPandasWithState", "side"),
+        {
+            "key": (StateField("s", cast("SparkType", _type(kind))),),
+            "value": (StateField("n", "long"),),
+        },
+        {},
+    )
+    some = value.format("IF(id < 2, NULL, id)")
+    found = spark.range(5).selectExpr(f"IF(id = 4, NULL, {some}) AS s", "id AS n")
+
+    assert given.checked(given.bound(found.where("n > 1"), state), state) == 3
+    with pytest.raises(SeedRowsError, match=f"rows that have a null in {place}: 2 of 5"):
+        given.checked(given.bound(found, state), state)

@@ -153,6 +153,44 @@ def test_rows_and_sums_are_the_ones_of_sparks_own_writer_and_functions(
         assert not any(one.stray for one in own)
 
 
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_trap_names_in_keys_that_are_there_twice_or_that_delta_cannot_have(
+    by_columns: bool, spark: SparkSession, on_local: Location
+) -> None:
+    """Each expression that rows are grouped by is called `_groupingexpression`."""
+    from pyspark.sql import functions as F
+
+    fields = {
+        "_groupingexpression": ["id", "concat('k', id)"], "_GROUPINGEXPRESSION": ["-id"],
+        "a.b": ["named_struct('c d', id + 1, 'e;{f}', id + 2, 'C D', id + 3)"],
+    }  # fmt: skip
+    if not by_columns:
+        fields["exact"] = ["CAST(id AS DECIMAL(20,2))"]
+    named = [(name, one) for name, several in fields.items() for one in several]
+    store = some(spark, 0, "default", ", ".join(f"'{name}', {one}" for name, one in named), 30)
+    placed = store.rows.withColumn(
+        "partition_id", F.expr(f"pmod(hash({', '.join(one for _, one in named)}), {_PARTITIONS})")
+    )
+    store = in_one_task(replace(store, rows=placed))
+    target = on_local / "table"
+
+    assert row_files.fits(store) == by_columns
+    if by_columns:
+        assert sum(one.stray for one in written(target, [store])) == 0
+    else:
+        new_table.write(canonical([store]), target, canonical_table.PARTITIONED_BY)
+
+    found = new_table.read(spark, target)
+    assert found.where(f"partition_id <> pmod(key_hash, {_PARTITIONS})").count() == 0
+    columns = found.select("key.op0.*").select(
+        "_groupingexpression", "_groupingexpression_2", "_GROUPINGEXPRESSION_3", "a_b.c_d",
+        "a_b.e__f_", "a_b.C_D_2",
+    )  # fmt: skip
+    assert sorted(map(tuple, columns.collect())) == [
+        (one, f"k{one}", -one, one + 1, one + 2, one + 3) for one in range(30)
+    ]
+
+
 def test_elements_of_lists_are_hashed_with_their_places(
     spark: SparkSession, on_local: Location
 ) -> None:
