@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import savepoints
+from savepoints.errors import UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
@@ -127,6 +128,23 @@ def test_trap_spark_does_not_tell_that_the_query_ended(
 
     wait_until(lambda: not attached.active, "the next tick has seen it")
     wait_until(lambda: lease.holder(job.store.root, "clicks") is None, "the lease is free")
+
+
+def test_trap_an_attach_that_failed_keeps_the_query_for_itself(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever corrected the mistake was told that the query runs elsewhere already."""
+    with monkeypatch.context() as failing:
+        failing.setattr(listener, "on_end", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            job.attach(every="1h")
+    assert lease.holder(job.store.root, "clicks") is None
+
+    with pytest.raises(UsageError, match="10 minutes"):
+        job.attach(every="10 minutes")
+    assert lease.holder(job.store.root, "clicks") is None
+
+    job.attach(every="1h")
 
 
 def test_a_failing_savepoint_never_stops_the_query(

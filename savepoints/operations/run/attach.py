@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from savepoints.checkpoint import position
 from savepoints.config import settings as config_settings
 from savepoints.config.duration import duration_text
-from savepoints.config.schedule import parse_schedule
+from savepoints.config.schedule import Schedule, parse_schedule
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     LockedError,
@@ -133,7 +133,12 @@ class Attached:
     """The savepoints and the lease of one query, until it ends or `detach` or `stop` is called."""
 
     def __init__(
-        self, query: StreamingQuery, subject: _Subject, every: str, held: Lease, leases: ExitStack
+        self,
+        query: StreamingQuery,
+        subject: _Subject,
+        schedule: Schedule,
+        held: Lease,
+        leases: ExitStack,
     ) -> None:
         """Begin."""
         self._query = query
@@ -145,9 +150,7 @@ class Attached:
         self._stopping = False
         self._stop_listening: Callable[[], None] = lambda: None
         last = periodic.last_taken(subject.store, subject.name)
-        self._ticker = Ticker(
-            parse_schedule(every), self._tick, f"savepoints of {subject.name}", since=last
-        )
+        self._ticker = Ticker(schedule, self._tick, f"savepoints of {subject.name}", since=last)
         self._exports = BackgroundExport(subject.store, subject.store.settings.periodic.export)
         self._exports.start()
         self._ticker.start()
@@ -417,6 +420,7 @@ def attach(
         IncompatibleError: If the session is Spark Connect's, or its Spark is not supported.
     """
     classic.require(spark)
+    schedule = parse_schedule(every)
     uri = str(store.root) if isinstance(store, Store) else store
     if settings is None:
         known = store.settings if isinstance(store, Store) else None
@@ -435,7 +439,8 @@ def attach(
         on_ended,
         Outage(called),
     )
-    with ExitStack() as leases:
+    with ExitStack() as unless_attached:
+        leases = unless_attached.enter_context(ExitStack())
         held = leases.enter_context(subject.lease())
         try:
             subject.require_present()
@@ -450,8 +455,10 @@ def attach(
                 "'s3://bucket/table'}), or {} if there are none",
                 called,
             )
-        attached = Attached(query, subject, every, held, leases.pop_all())
-    attached._stop_listening = listener.on_end(spark, query, attached._query_ended)
+        attached = Attached(query, subject, schedule, held, leases)
+        unless_attached.callback(attached.detach)
+        attached._stop_listening = listener.on_end(spark, query, attached._query_ended)
+        unless_attached.pop_all()
     return attached
 
 
