@@ -30,17 +30,6 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 
 
-def pair(text: str) -> tuple[str, str]:
-    """Read `NAME=URI`."""
-    name, separator, uri = text.partition("=")
-    if not separator:
-        raise UsageError(
-            f"{text!r} is not in the form NAME=URI",
-            hint="write, for example, totals=s3://bucket/totals",
-        )
-    return name, uri
-
-
 def moment(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
     """Read the value of an option: an RFC 3339 time, or how long ago, such as `7d`."""
     del context, parameter
@@ -158,6 +147,8 @@ _BEFORE = "savepoints.options"
 _FORMATS: tuple[OutputFormat, ...] = ("text", "json")
 _STYLES: tuple[ProgressStyle, ...] = ("auto", "plain", "none")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+# Options by which an empty text removes what is there.
+_MAY_BE_EMPTY = {"description"}
 
 
 class _Unlisted(click.Option):
@@ -217,6 +208,7 @@ def common(function: Function) -> Function:
                 options[name] = value
         output.format = options.pop("output_format") or "text"
         output.progress_style = "none" if options.pop("progress") == "none" else "plain"
+        _refuse_empty(click.get_current_context())
         level, log_format = options.pop("log_level"), options.pop("log_format")
         logs.to_stderr(level or "WARNING", log_format or "text")
         call = Invocation(
@@ -229,6 +221,17 @@ def common(function: Function) -> Function:
         return function(call, *args, **options)
 
     return _of_every_command(wrapped, kind=_Unlisted)
+
+
+def _refuse_empty(context: click.Context) -> None:
+    """Refuse an empty value: a script's variable that is not set asks for something else then."""
+    for one in context.command.params:
+        if one.name is None or one.name in _MAY_BE_EMPTY:
+            continue
+        value = context.params.get(one.name)
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            name = one.opts[0] if isinstance(one, click.Option) else one.make_metavar(context)
+            raise UsageError(f"{name} is empty", hint=f"give {name} a value, or omit it")
 
 
 def mutating(function: Function) -> Function:

@@ -23,6 +23,7 @@ from savepoints.model import BOTH, FORMS, Form
 from savepoints.operations.run import periodic
 from savepoints.operations.run.periodic import Attempt
 from savepoints.store.root import Store
+from savepoints.uri import tables_of
 
 
 def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
@@ -50,17 +51,10 @@ def _take(given: argparse.Namespace, out: TextIO) -> Attempt:
         query=given.name,
         checkpoint=given.checkpoint,
         forms=forms,
-        outputs=dict(given.table) or None,
+        outputs=tables_of(given.table) or None,
         output_topics=given.output_topic or None,
         progress=progress,
     )
-
-
-def _table(text: str) -> tuple[str, str]:
-    name, separator, uri = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not in the form NAME=URI")
-    return name, uri
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +67,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--table",
         action="append",
-        type=_table,
         default=[],
         metavar="NAME=URI",
         help="Delta table that the query writes, and a name for it; may be repeated",

@@ -59,8 +59,19 @@ def test_trap_without_a_store_one_was_made_in_the_working_directory(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        savepoint.main(["--table", "s3://bucket/clicks"])
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        (["s3://bucket/clicks"], "is not in the form NAME=URI"),
+        (["a=s3://bucket/a", "a=s3://bucket/b"], "is given twice"),
+    ],
+)
+def test_tables_that_are_not_told_apart_by_name_are_refused(
+    tables: list[str], problem: str, tmp_path: Path
+) -> None:
+    out = io.StringIO()
+    words = [word for table in tables for word in ("--table", table)]
 
-    assert "'s3://bucket/clicks' is not in the form NAME=URI" in capsys.readouterr().err
+    code = savepoint.main(["--store", str(tmp_path / "store"), *words], out)
+
+    assert (code, problem in out.getvalue()) == (2, True)
