@@ -158,12 +158,32 @@ def _places(file: Path | None) -> list[tuple[Path, str, tuple[str, ...]]]:
             (Path("pyproject.toml"), "pyproject.toml [tool.savepoints]", ("tool", "savepoints")),
         ]
     places.append((user_file(), str(user_file()), ()))
-    return [place for place in places if place[0].is_file()]
+    # A file that was named is read, whatever it is: a pipe has settings, too.
+    return [place for place in places if place[0] == named or _is_there(place[0])]
+
+
+def _is_there(path: Path) -> bool:
+    """Return True if there is a file, or who runs this may not know."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return True
 
 
 def _read(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
     try:
-        content: Any = tomllib.loads(path.read_text())
+        # TOML is UTF-8 in every locale; editors of Windows begin it with a mark.
+        content: Any = tomllib.loads(path.read_text("utf-8-sig"))
+    except OSError as error:
+        elsewhere = (
+            "XDG_CONFIG_HOME (or HOME) to another directory"
+            if path == user_file()
+            else f"--config or {FILE_VARIABLE} to another file"
+        )
+        raise UsageError(
+            f"the settings file {path} cannot be read: {error.strerror}",
+            hint=f"let this user read it, or set {elsewhere}",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} is not valid TOML: {error}",
