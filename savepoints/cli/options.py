@@ -173,9 +173,8 @@ def _of_every_command(function: Function, *, kind: type[click.Option]) -> Functi
          "Settings file; savepoints.toml in the current directory by default."),
         (("--store", "store_uri"), str, "Location of the store: a directory or s3://bucket/path."),
     ):  # fmt: skip
-        variable = "SAVEPOINTS_PROFILE" if "--profile" in names else None
         function = click.option(
-            *names, cls=kind, type=value, help=meaning, envvar=variable,
+            *names, cls=kind, type=value, help=meaning,
             metavar="URI" if "store_uri" in names else None,
         )(function)  # fmt: skip
     return function

@@ -23,6 +23,7 @@ else:
 
 FILE = "savepoints.toml"
 FILE_VARIABLE = "SAVEPOINTS_CONFIG"
+PROFILE_VARIABLE = "SAVEPOINTS_PROFILE"
 PREFIX = "SAVEPOINTS_"
 SEPARATOR = "__"
 ENVIRONMENT = "environment"
@@ -30,7 +31,7 @@ ENVIRONMENT = "environment"
 # Our variables that are not settings, with their purpose.
 OTHER_VARIABLES = {
     FILE_VARIABLE: "The settings file, like `--config`.",
-    "SAVEPOINTS_PROFILE": "The profile, like `--profile`.",
+    PROFILE_VARIABLE: "The profile, like `--profile`.",
     "SAVEPOINTS_CODE_VERSION": "Version of the application's code, stored with each savepoint.",
     "SAVEPOINTS_CACHE": "Directory for downloaded jars and Java class archives.",
     "SAVEPOINTS_IVY_SETTINGS": "Ivy settings file, for a mirror of Maven Central.",
@@ -66,8 +67,10 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
 
     Args:
         file: Replaces `savepoints.toml` and `pyproject.toml`, as `SAVEPOINTS_CONFIG` does.
-        profile: Name of a `[profiles.NAME]` table, which wins over everything else in the files.
+        profile: Name of a `[profiles.NAME]` table, which wins over everything else in the files; by
+            default what `SAVEPOINTS_PROFILE` says.
     """
+    profile = profile or os.environ.get(PROFILE_VARIABLE) or None
     files = [Layer(origin, _read(path, table)) for path, origin, table in _places(file)]
     profiles: list[Layer] = []
     known: set[str] = set()

@@ -351,7 +351,8 @@ class Settings(BaseSettings):
         Args:
             file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory
                 by default.
-            profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
+            profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files;
+                by default what `SAVEPOINTS_PROFILE` says.
 
         Raises:
             UsageError: If the file does not exist, is not TOML, or has a key that does not exist;

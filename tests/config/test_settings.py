@@ -91,6 +91,20 @@ def test_a_profile_replaces_single_values_of_a_table(file: Path) -> None:
     assert kafka.options == {"security.protocol": "SSL"}
 
 
+def test_trap_a_driver_goes_by_another_profile_than_the_commands(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`attach` and the jobs had the store of the file, and the commands that of the variable."""
+    monkeypatch.setenv("SAVEPOINTS_PROFILE", "prod")
+
+    assert Settings.load().store == "from-profile"
+
+    monkeypatch.setenv("SAVEPOINTS_PROFILE", "prd")
+    with pytest.raises(UsageError, match="no profile 'prd'"):
+        Settings.load()
+    assert Settings.load(profile="prod").store == "from-profile"
+
+
 def test_nested_settings_come_from_the_environment(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
