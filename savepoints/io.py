@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from savepoints.config import secrets
 from savepoints.errors import (
     CredentialsError,
+    EnvironmentUnfitError,
     SavepointsError,
     UnreachableError,
     UsageError,
@@ -377,7 +378,21 @@ def storage_options(uri: Uri) -> dict[str, str]:
 
 
 def _open(uri: Uri, patience: _Patience = _SMALL) -> ObjectStore:
+    if (first := _first_process()) != os.getpid():
+        raise EnvironmentUnfitError(
+            f"this process cannot read {uri}: it was forked from process {first} after that had "
+            "opened a store, without the threads that read and write",
+            hint="start processes with multiprocessing.get_context('spawn'), or open no store "
+            "before they are forked",
+            uri=str(uri),
+        )
     return _store(uri.scheme, uri.bucket, _endpoint(), patience)
+
+
+@lru_cache(maxsize=1)
+def _first_process() -> int:
+    """Return the process that opened a store first: in one forked from it obstore never answers."""
+    return os.getpid()
 
 
 def _aws_session() -> boto3.Session:
