@@ -113,6 +113,19 @@ def test_nothing_is_done_until_a_plan_is_executed(
     assert clicks.generation.generation == 2
 
 
+def test_trap_a_tag_that_is_given_as_a_text_is_a_tag_for_each_letter(
+    clicks: savepoints.Query,
+) -> None:
+    good = clicks.store.savepoint("latest")
+
+    with pytest.raises(savepoints.UsageError, match="add is the text 'v2', but must be") as refused:
+        good.tag(add="v2")
+
+    assert refused.value.hint == "write add=['v2']"
+    generator = (tag for tag in ["v2"])
+    assert good.tag(add=generator).execute().tags == ("v2",)  # type: ignore[arg-type]
+
+
 def test_a_plan_that_was_overtaken_is_refused(clicks: savepoints.Query, on_local: Location) -> None:
     plan = clicks.rollback("latest~1", to=str(on_local / "next"))
     clicks.rollback("latest~1", to=str(on_local / "other")).execute()

@@ -31,7 +31,7 @@ from savepoints.errors import (
     UnreachableError,
 )
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, Generation, Savepoint
+from savepoints.model import FORMS, Form, Generation, Savepoint, several
 from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
 from savepoints.operations.run import ended_jvm, final_savepoint, overtaken, periodic
@@ -195,7 +195,7 @@ class Attached:
             outputs=dict(subject.outputs),
             output_topics=subject.output_topics,
             forms=subject.forms if forms is None else forms,
-            tags=tags,
+            tags=several(tags, "tags"),
             description=description,
         )
         return create.execute(plan, subject.store)
@@ -433,9 +433,9 @@ def attach(
         called,
         str(query.id),
         directory,
-        tuple(forms),
+        several(forms, "forms"),
         table_names.located(spark, _outputs(query, called, opened) if outputs is None else outputs),
-        None if output_topics is None else tuple(output_topics),
+        None if output_topics is None else several(output_topics, "output_topics"),
         on_ended,
         Outage(called),
     )
