@@ -40,6 +40,22 @@ def parse_rfc3339(text: str) -> datetime:
     return moment.astimezone(timezone.utc)
 
 
+def require_zone(moment: datetime, name: str) -> None:
+    """Refuse a naive time that a program gives: it means another moment on each machine.
+
+    Args:
+        name: Of the argument.
+
+    Raises:
+        UsageError: If it has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise UsageError(
+            f"the time {moment.isoformat()} of {name} has no time zone",
+            hint=f"give it one: {name}={moment.replace(tzinfo=timezone.utc)!r}",
+        )
+
+
 def refuse_future(moment: datetime, why: str = "", *, hint: str) -> None:
     """Refuse a time that is still to come.
 

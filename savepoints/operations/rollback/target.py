@@ -32,7 +32,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, new_id
-from savepoints.moments import refuse_future, rfc3339, utc_now
+from savepoints.moments import refuse_future, require_zone, rfc3339, utc_now
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.operations.savepoint.history import output_uris
@@ -68,6 +68,10 @@ class AtTime:
 
     moment: datetime
     by: Meaning = "arrival"
+
+    def __post_init__(self) -> None:
+        """Refuse a time without a time zone."""
+        require_zone(self.moment, "moment")
 
 
 @dataclass(frozen=True)
