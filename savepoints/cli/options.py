@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from savepoints.cli import logs
 from savepoints.cli.names import query_names
 from savepoints.cli.output import OutputFormat, ProgressStyle, Terminal
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
 from savepoints.model import BOTH, FORMS
 from savepoints.moments import parse_rfc3339, utc_now
+from savepoints.observe import logs
 from savepoints.plan import Plan
 
 if TYPE_CHECKING:
