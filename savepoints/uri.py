@@ -165,6 +165,11 @@ class Uri:
 
 def _local(path: str) -> str:
     """Return a local path from the root on, without links."""
+    if not path.strip():
+        raise UsageError(
+            "the URI of a location is empty",
+            hint="write s3://bucket/path or a local path; . is the working directory",
+        )
     known = os.path.expanduser(path)  # noqa: PTH111 - pathlib expands ./~ as well.
     if known.startswith("~"):
         raise UsageError(

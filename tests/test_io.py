@@ -90,6 +90,13 @@ def test_hadoop_gets_its_own_names() -> None:
     assert Uri.parse("/p").hadoop == "file:/p"
 
 
+@pytest.mark.parametrize("text", ["", " "])
+def test_trap_an_empty_uri_is_the_working_directory(text: str) -> None:
+    """As a variable that is not set leaves it; a container forgets what is there."""
+    with pytest.raises(UsageError, match="location is empty"):
+        Location.of(text)
+
+
 @pytest.mark.parametrize("text", ["s3://", "s3:///p", "s3a://", "s3://b/../c", "s3://b/./c"])
 def test_a_uri_without_bucket_or_with_dots_is_refused(text: str) -> None:
     with pytest.raises(UsageError):

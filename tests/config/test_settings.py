@@ -391,6 +391,17 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
             "[retention]\nkeep_within = 7",
             r"setting retention\.keep_within: '7' is not a valid duration",
         ),
+        ("[promote]\nrows = true", r"setting promote\.rows: true is not a number"),
+        ("[retention]\nkeep_last = true", r"retention\.keep_last: true is not a number"),
+        (
+            '[queries.q]\napp = "a:b"\ncheckpoints = "c"\nmax_offsets_per_trigger = 0',
+            r"setting queries\.q\.max_offsets_per_trigger: .* greater than or equal to 1",
+        ),
+        ('[queries.q]\napp = "a:b"\ncheckpoints = ""', r"q\.checkpoints: it is empty"),
+        (
+            '[queries.q]\napp = "a:b"\ncheckpoints = "c"\n[queries.q.outputs]\nx = ""',
+            r"q\.outputs\.x: it is empty",
+        ),
         ("profiles = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
         ("profiles.x = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
         ("store = 5", "setting store"),
