@@ -36,8 +36,11 @@ class Job:
         self.store = Store.at(str(directory / "store")).make()
         self.checkpoint = directory / "checkpoint"
         self.add(0)
-        self.query: Any = (
-            spark.readStream.schema("k long").json(str(directory / "in"))
+        self.query = self.start()
+
+    def start(self) -> Any:
+        return (
+            self.spark.readStream.schema("k long").json(str(self.directory / "in"))
             .groupBy("k").agg(F.count("*").alias("n"))
             .writeStream.queryName("clicks").outputMode("complete")
             .option("checkpointLocation", str(self.checkpoint))
@@ -145,6 +148,20 @@ def test_trap_an_attach_that_failed_keeps_the_query_for_itself(
     assert lease.holder(job.store.root, "clicks") is None
 
     job.attach(every="1h")
+
+
+def test_trap_a_query_that_is_started_again_at_once_still_runs_for_others(job: Job) -> None:
+    """The lease of a query that has failed is given up in a thread, or later."""
+    for _ in range(3):
+        earlier = job.attach(every="1h")
+        job.query.stop()
+        job.query = job.start()
+
+        again = job.attach(every="1h")
+
+        assert not earlier.active
+        assert lease.holder(job.store.root, "clicks") is not None
+        again.detach()
 
 
 def test_a_failing_savepoint_never_stops_the_query(

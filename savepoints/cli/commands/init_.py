@@ -49,7 +49,7 @@ def command(
     found = init.read_checkpoint(Location.of(checkpoint), query)
     text = init.text(found, tables_of(tables), call.store_uri or "")
     try:
-        with file.open("x") as opened:
+        with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
         raise TargetExistsError(
