@@ -18,6 +18,7 @@ from savepoints.errors import UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
+from savepoints.operations.run import attach
 from savepoints.operations.run.attach import Attached
 from savepoints.spark import listener, private_api
 from savepoints.store.locks import lease
@@ -88,6 +89,21 @@ def test_savepoints_are_taken_while_the_query_runs_and_end_with_it(job: Job) -> 
     assert {one.query_id for one in taken} == {str(job.query.id)}
     assert verify(job.store, taken[0].id, depth="checksums").grade == "ok"
     assert [one.result for one in attached.attempts].count("done") == len(taken)
+
+
+def test_trap_a_driver_keeps_each_attempt_in_memory(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day without the store is thousands of errors, each with all that was known then."""
+    monkeypatch.setattr(attach, "_ATTEMPTS_KEPT", 2)
+    attached = job.attach(every="50ms")
+    wait_until(lambda: bool(attached.attempts), "an attempt")
+    first = attached.attempts[0]
+
+    wait_until(lambda: first not in attached.attempts, "it was forgotten")
+    attached.detach()
+
+    assert len(attached.attempts) == 2
 
 
 def test_when_the_query_ends_no_more_are_taken(job: Job) -> None:

@@ -11,6 +11,7 @@ import logging
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ _LOG = logging.getLogger(__name__)
 OnEnded = Literal["stop", "detach"]
 
 _POLL_SECONDS = 0.02
+# Of a driver that runs for years; the error of one refers to all that was known then.
+_ATTEMPTS_KEPT = 100
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -145,7 +148,7 @@ class Attached:
         self._subject = subject
         self._held = held
         self._leases = leases
-        self._attempts: list[Attempt] = []
+        self._attempts: deque[Attempt] = deque(maxlen=_ATTEMPTS_KEPT)
         self._ending = threading.Lock()
         self._stopping = False
         self._stop_listening: Callable[[], None] = lambda: None
@@ -157,7 +160,7 @@ class Attached:
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """The outcome of each savepoint so far."""
+        """The outcome of each savepoint so far, at most of the newest hundred."""
         return tuple(self._attempts)
 
     @property
