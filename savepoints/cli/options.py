@@ -225,9 +225,10 @@ def common(function: Function) -> Function:
 def _refuse_empty(context: click.Context) -> None:
     """Refuse an empty value: a script's variable that is not set asks for something else then."""
     for one in context.command.params:
-        if one.name is None or one.name in _MAY_BE_EMPTY:
+        source = context.get_parameter_source(one.name or "")
+        if one.name in _MAY_BE_EMPTY or source is not ParameterSource.COMMANDLINE:
             continue
-        value = context.params.get(one.name)
+        value = context.params.get(one.name or "")
         if value == "" or (isinstance(value, tuple) and "" in value):
             name = one.opts[0] if isinstance(one, click.Option) else one.make_metavar(context)
             raise UsageError(f"{name} is empty", hint=f"give {name} a value, or omit it")
