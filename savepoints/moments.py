@@ -27,7 +27,8 @@ def parse_rfc3339(text: str) -> datetime:
     """
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+        in_utc = moment.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
         raise UsageError(
             f"{text!r} is not an RFC 3339 time",
             hint="write it, for example, as 2026-11-21T10:00:00Z",
@@ -37,7 +38,7 @@ def parse_rfc3339(text: str) -> datetime:
             f"the time {text!r} has no time zone",
             hint=f"add one, for example {moment.isoformat()}Z for UTC",
         )
-    return moment.astimezone(timezone.utc)
+    return in_utc
 
 
 def require_zone(moment: datetime, name: str) -> None:
