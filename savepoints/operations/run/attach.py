@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakSet
 
 from savepoints.checkpoint import position
 from savepoints.config import settings as config_settings
@@ -58,6 +59,8 @@ OnEnded = Literal["stop", "detach"]
 _POLL_SECONDS = 0.02
 # Of a driver that runs for years; the error of one refers to all that was known then.
 _ATTEMPTS_KEPT = 100
+# Those of this process, for as long as their threads refer to them.
+_ATTACHED: WeakSet[Attached] = WeakSet()
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -157,6 +160,7 @@ class Attached:
         self._exports = BackgroundExport(subject.store, subject.store.settings.periodic.export)
         self._exports.start()
         self._ticker.start()
+        _ATTACHED.add(self)
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -312,6 +316,13 @@ class Attached:
         except Exception:  # noqa: BLE001  (py4j's errors have no common root)
             return True  # Its JVM is gone.
 
+    def _make_way(self, name: str, store: Store) -> None:
+        """Give the lease up to the next run of the query, if Spark has not told that it ended."""
+        mine = self._subject
+        if (mine.name, mine.store.root) == (name, store.root) and self._has_ended():
+            self._ticker.end()
+            self._release()
+
     def _query_ended(self) -> None:
         """Give the lease up; called in a thread of Spark's, in which nothing long is done."""
         self._ticker.end()
@@ -442,6 +453,8 @@ def attach(
         on_ended,
         Outage(called),
     )
+    for earlier in list(_ATTACHED):
+        earlier._make_way(called, opened)
     with ExitStack() as unless_attached:
         leases = unless_attached.enter_context(ExitStack())
         held = leases.enter_context(subject.lease())
