@@ -9,8 +9,12 @@ from savepoints.errors import UsageError
 
 def utc_now() -> datetime:
     """Return the time now, aware, in UTC, to the millisecond (the catalog keeps no more)."""
-    now = datetime.now(timezone.utc)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+    return to_milliseconds(datetime.now(timezone.utc))
+
+
+def to_milliseconds(moment: datetime) -> datetime:
+    """Return a moment without its microseconds, as the catalog keeps it and people are told it."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def rfc3339(moment: datetime) -> str:
