@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
+from savepoints.model import several
+from savepoints.moments import require_zone
 from savepoints.plan import Plan
 from savepoints.spark import causes
 from savepoints.store.root import Store
@@ -93,8 +96,10 @@ def calls(function: Callable[Concatenate[Store, _P], _R]) -> Callable[Concatenat
 
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         context = handle.context
+        keywords = _completed(function, context, kwargs)
+        given, keywords = _checked(function, (context.store, *args), keywords)
         with causes.named():
-            return function(context.store, *args, **_completed(function, context, kwargs))
+            return function(*given, **keywords)
 
     return _shown_as(function, method, given=1)
 
@@ -107,8 +112,9 @@ def calls_about(
     def method(handle: Handle, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         context = handle.context
         keywords = _completed(function, context, kwargs, given=2)
+        given, keywords = _checked(function, (context.store, context.subject, *args), keywords)
         with causes.named():
-            return function(context.store, context.subject, *args, **keywords)
+            return function(*given, **keywords)
 
     return _shown_as(function, method, given=2)
 
@@ -169,6 +175,30 @@ def _completed(
         return dict(keywords)
     takes_query = "query" in list(inspect.signature(function).parameters)[given:]
     return {"query": context.query, **keywords} if takes_query else dict(keywords)
+
+
+def _checked(
+    function: Callable[..., Any], given: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Make tuples of what an argument for several values is given, such as a generator.
+
+    Raises:
+        UsageError: If it is one text, or a time has no time zone.
+    """
+    parameters = inspect.signature(function).parameters
+    takes_several = {
+        name for name, one in parameters.items() if str(one.annotation).startswith("Sequence[")
+    }
+
+    def checked(name: str, value: object) -> object:
+        if isinstance(value, datetime):
+            require_zone(value, name)
+        if name in takes_several and isinstance(value, Iterable):
+            return several(value, name)
+        return value
+
+    named = [*map(checked, parameters, given), *given[len(parameters) :]]
+    return named, {name: checked(name, value) for name, value in keywords.items()}
 
 
 def _shown_as(

@@ -26,6 +26,7 @@ from savepoints import aws
 from savepoints.config import secrets
 from savepoints.errors import (
     CredentialsError,
+    EnvironmentUnfitError,
     SavepointsError,
     UnreachableError,
     UsageError,
@@ -375,8 +376,22 @@ def storage_options(uri: Uri) -> dict[str, str]:
 
 
 def _open(uri: Uri, patience: _Patience = _SMALL) -> ObjectStore:
+    if (first := _first_process()) != os.getpid():
+        raise EnvironmentUnfitError(
+            f"this process cannot read {uri}: it was forked from process {first} after that had "
+            "opened a store, without the threads that read and write",
+            hint="start processes with multiprocessing.get_context('spawn'), or open no store "
+            "before they are forked",
+            uri=str(uri),
+        )
     endpoint = aws.endpoint() if uri.scheme == "s3" else None
     return _store(uri.scheme, uri.bucket, endpoint, patience)
+
+
+@lru_cache(maxsize=1)
+def _first_process() -> int:
+    """Return the process that opened a store first: in one forked from it obstore never answers."""
+    return os.getpid()
 
 
 @lru_cache(maxsize=64)

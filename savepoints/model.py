@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -64,6 +64,20 @@ def checked_name(text: str, what: str) -> str:
             hint="use 1 to 100 letters, digits, '.', '_' or '-', beginning with a letter or digit",
         )
     return text
+
+
+def several(values: Iterable[_T], name: str) -> tuple[_T, ...]:
+    """Return the values of an argument that takes several.
+
+    Raises:
+        UsageError: If it is a text, which Python takes for a sequence of letters.
+    """
+    if isinstance(values, str):
+        raise UsageError(
+            f"{name} is the text {values!r}, but must be a list",
+            hint=f"write {name}=[{values!r}]",
+        )
+    return tuple(values)
 
 
 # How the tag of a group of savepoints begins that nobody has named.

@@ -9,8 +9,12 @@ from savepoints.errors import UsageError
 
 def utc_now() -> datetime:
     """Return the time now, aware, in UTC, to the millisecond (the catalog keeps no more)."""
-    now = datetime.now(timezone.utc)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+    return to_milliseconds(datetime.now(timezone.utc))
+
+
+def to_milliseconds(moment: datetime) -> datetime:
+    """Return a moment without its microseconds, as the catalog keeps it and people are told it."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def rfc3339(moment: datetime) -> str:
@@ -27,7 +31,8 @@ def parse_rfc3339(text: str) -> datetime:
     """
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
+        in_utc = moment.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
         raise UsageError(
             f"{text!r} is not an RFC 3339 time",
             hint="write it, for example, as 2026-11-21T10:00:00Z",
@@ -37,7 +42,23 @@ def parse_rfc3339(text: str) -> datetime:
             f"the time {text!r} has no time zone",
             hint=f"add one, for example {moment.isoformat()}Z for UTC",
         )
-    return moment.astimezone(timezone.utc)
+    return in_utc
+
+
+def require_zone(moment: datetime, name: str) -> None:
+    """Refuse a naive time that a program gives: it means another moment on each machine.
+
+    Args:
+        name: Of the argument.
+
+    Raises:
+        UsageError: If it has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise UsageError(
+            f"the time {moment.isoformat()} of {name} has no time zone",
+            hint=f"give it one: {name}={moment.replace(tzinfo=timezone.utc)!r}",
+        )
 
 
 def refuse_future(moment: datetime, why: str = "", *, hint: str) -> None:

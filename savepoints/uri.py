@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,29 @@ def is_table_name(text: str) -> bool:
     A directory of that name is written as `./main.sales.orders`.
     """
     return bool(_TABLE_NAME.fullmatch(text))
+
+
+def tables_of(texts: Iterable[str]) -> dict[str, str]:
+    """Read the values of `--table`, each `NAME=URI`.
+
+    Raises:
+        UsageError: If one has another form, or two have one name, of which one would be lost.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, uri = text.partition("=")
+        if not (name and uri):
+            raise UsageError(
+                f"--table {text!r} is not in the form NAME=URI",
+                hint="write, for example, --table totals=s3://bucket/totals",
+            )
+        if name in found:
+            raise UsageError(
+                f"--table {name} is given twice: {found[name]} and {uri}",
+                hint="give each table a name of its own",
+            )
+        found[name] = uri
+    return found
 
 
 @dataclass(frozen=True)
@@ -141,6 +165,11 @@ class Uri:
 
 def _local(path: str) -> str:
     """Return a local path from the root on, without links."""
+    if not path.strip():
+        raise UsageError(
+            "the URI of a location is empty",
+            hint="write s3://bucket/path or a local path; . is the working directory",
+        )
     known = os.path.expanduser(path)  # noqa: PTH111 - pathlib expands ./~ as well.
     if known.startswith("~"):
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import tempfile
 import uuid
@@ -298,3 +299,14 @@ def local_store(on_local: Location) -> Store:
     root = on_local / "store"
     Path(str(root)).mkdir()
     return Store.at(str(root)).make()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Leave the loggers as they were: commands and jobs write their log to this test's stderr."""
+    root, ours = logging.getLogger(), logging.getLogger("savepoints")
+    level, handlers, our_level = root.level, list(root.handlers), ours.level
+    yield
+    ours.setLevel(our_level)
+    root.setLevel(level)
+    root.handlers[:] = handlers

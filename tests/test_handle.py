@@ -7,6 +7,7 @@ import inspect
 import re
 import uuid
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -111,6 +112,39 @@ def test_nothing_is_done_until_a_plan_is_executed(
     assert plan.execute(progress=told.append).batch_id == 1
     assert told
     assert clicks.generation.generation == 2
+
+
+def test_trap_a_tag_that_is_given_as_a_text_is_a_tag_for_each_letter(
+    clicks: savepoints.Query,
+) -> None:
+    good = clicks.store.savepoint("latest")
+
+    with pytest.raises(savepoints.UsageError, match="add is the text 'v2', but must be") as refused:
+        good.tag(add="v2")
+
+    assert refused.value.hint == "write add=['v2']"
+    generator = (tag for tag in ["v2"])
+    assert good.tag(add=generator).execute().tags == ("v2",)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda query, noon: query.rollback(savepoints.AtTime(noon)), "moment"),
+        (lambda query, noon: query.merge("s3://b/late", until=noon), "until"),
+        (lambda query, noon: query.seed("s3://b/r", until="latest", watermark=noon), "watermark"),
+        (lambda query, noon: query.late(since=noon), "since"),
+    ],
+)
+def test_trap_a_time_without_a_zone_is_another_one_on_each_machine(
+    call: Callable[[savepoints.Query, datetime], object], name: str, clicks: savepoints.Query
+) -> None:
+    noon = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - the trap
+
+    with pytest.raises(savepoints.UsageError, match=f"of {name} has no time zone") as refused:
+        call(clicks, noon)
+
+    assert "tzinfo=datetime.timezone.utc" in refused.value.hint
 
 
 def test_a_plan_that_was_overtaken_is_refused(clicks: savepoints.Query, on_local: Location) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +90,13 @@ def test_hadoop_gets_its_own_names() -> None:
     assert Uri.parse("s3://b/p").for_spark == "s3a://b/p"
     assert Uri.parse("/data/p").for_spark == "/data/p"
     assert Uri.parse("/p").hadoop == "file:/p"
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_trap_an_empty_uri_is_the_working_directory(text: str) -> None:
+    """As a variable that is not set leaves it; a container forgets what is there."""
+    with pytest.raises(UsageError, match="location is empty"):
+        Location.of(text)
 
 
 @pytest.mark.parametrize("text", ["s3://", "s3:///p", "s3a://", "s3://b/../c", "s3://b/./c"])
@@ -551,3 +560,39 @@ def test_trap_a_large_file_takes_longer_than_half_a_minute(
 
     assert got == on_local.get("copy") == on_s3.get("copy") == data
     assert digest == hashlib.sha256(data).hexdigest()
+
+
+def test_trap_a_process_that_was_forked_from_one_with_a_store_waits_for_ever(
+    tmp_path: Path,
+) -> None:
+    """The threads that do what obstore is asked for are not forked with it."""
+    code = f"""
+import multiprocessing
+from savepoints.io import Location
+
+place = Location.of({str(tmp_path)!r})
+
+def read():
+    try:
+        print(place.get("a"), flush=True)
+    except Exception as error:
+        print(f"{{type(error).__name__}}: {{error}}", flush=True)
+
+for opened_before in (False, True):
+    if opened_before:
+        place.put("a", b"1")
+    child = multiprocessing.get_context("fork").Process(target=read)
+    child.start()
+    child.join(timeout=20)
+    child.kill()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    first, second = done.stdout.split("EnvironmentUnfitError: ")
+    assert first.startswith("FileNotFoundError")
+    assert "it was forked from process" in second
+    assert "get_context('spawn')" in second

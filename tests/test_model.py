@@ -141,7 +141,13 @@ def test_a_time_without_zone_is_refused_with_a_hint_that_can_be_typed(
     assert parse_rfc3339(whole).tzinfo == timezone.utc
 
 
-@pytest.mark.parametrize("text", ["", "now", "21.11.2026", "2026-13-01T00:00:00Z", "Z", "12:00Z"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "now", "21.11.2026", "2026-13-01T00:00:00Z", "Z", "12:00Z"),
+        *("0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"),
+    ],
+)
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not an RFC 3339 time"):
         parse_rfc3339(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from savepoints.cli import streams
 from savepoints.cli.options import before_the_command
 from savepoints.cli.output import Terminal
 from savepoints.errors import SavepointsError, UsageError
@@ -131,6 +132,7 @@ def main() -> None:
     Skips Python's own shutdown: threads of native libraries may still be running then and sometimes
     abort the process, so a script would see exit code 134 from a command that succeeded.
     """
+    streams.prepare()
     code = _run(Terminal(), sys.argv[1:])
     logging.shutdown()
     with suppress(BrokenPipeError):  # As in `savepoints list | head`.

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from savepoints.cli import logs
 from savepoints.cli.names import query_names
 from savepoints.cli.output import OutputFormat, ProgressStyle, Terminal
 from savepoints.config.duration import parse_duration
 from savepoints.errors import UsageError
 from savepoints.model import BOTH, FORMS
 from savepoints.moments import parse_rfc3339, utc_now
+from savepoints.observe import logs
 from savepoints.plan import Plan
 
 if TYPE_CHECKING:
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from savepoints.store.root import Store
 
 Function = Callable[..., Any]
-
-
-def pair(text: str) -> tuple[str, str]:
-    """Read `NAME=URI`."""
-    name, separator, uri = text.partition("=")
-    if not separator:
-        raise UsageError(
-            f"{text!r} is not in the form NAME=URI",
-            hint="write, for example, totals=s3://bucket/totals",
-        )
-    return name, uri
 
 
 def moment(context: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
@@ -158,6 +147,8 @@ _BEFORE = "savepoints.options"
 _FORMATS: tuple[OutputFormat, ...] = ("text", "json")
 _STYLES: tuple[ProgressStyle, ...] = ("auto", "plain", "none")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+# Options by which an empty text removes what is there.
+_MAY_BE_EMPTY = {"description"}
 
 
 class _Unlisted(click.Option):
@@ -182,9 +173,8 @@ def _of_every_command(function: Function, *, kind: type[click.Option]) -> Functi
          "Settings file; savepoints.toml in the current directory by default."),
         (("--store", "store_uri"), str, "Location of the store: a directory or s3://bucket/path."),
     ):  # fmt: skip
-        variable = "SAVEPOINTS_PROFILE" if "--profile" in names else None
         function = click.option(
-            *names, cls=kind, type=value, help=meaning, envvar=variable,
+            *names, cls=kind, type=value, help=meaning,
             metavar="URI" if "store_uri" in names else None,
         )(function)  # fmt: skip
     return function
@@ -217,6 +207,7 @@ def common(function: Function) -> Function:
                 options[name] = value
         output.format = options.pop("output_format") or "text"
         output.progress_style = "none" if options.pop("progress") == "none" else "plain"
+        _refuse_empty(click.get_current_context())
         level, log_format = options.pop("log_level"), options.pop("log_format")
         logs.to_stderr(level or "WARNING", log_format or "text")
         call = Invocation(
@@ -229,6 +220,18 @@ def common(function: Function) -> Function:
         return function(call, *args, **options)
 
     return _of_every_command(wrapped, kind=_Unlisted)
+
+
+def _refuse_empty(context: click.Context) -> None:
+    """Refuse an empty value: a script's variable that is not set asks for something else then."""
+    for one in context.command.params:
+        source = context.get_parameter_source(one.name or "")
+        if one.name in _MAY_BE_EMPTY or source is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params.get(one.name or "")
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            name = one.opts[0] if isinstance(one, click.Option) else one.make_metavar(context)
+            raise UsageError(f"{name} is empty", hint=f"give {name} a value, or omit it")
 
 
 def mutating(function: Function) -> Function:

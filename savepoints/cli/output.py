@@ -43,8 +43,8 @@ class Terminal:
 
     format: OutputFormat = "text"
     progress_style: ProgressStyle = "auto"
-    out: Console = field(default_factory=lambda: _console(sys.stdout))
-    err: Console = field(default_factory=lambda: _console(sys.stderr))
+    out: _Console = field(default_factory=lambda: _console(sys.stdout))
+    err: _Console = field(default_factory=lambda: _console(sys.stderr))
     _begun: float = field(default_factory=time.monotonic)
 
     def document(self, **content: object) -> None:
@@ -54,7 +54,7 @@ class Terminal:
 
     def write(self, text: str) -> None:
         """Print a text for programs, as it is."""
-        sys.stdout.write(secrets.mask_data(text) + "\n")
+        self.out.raw(secrets.mask_data(text) + "\n")
 
     def table(
         self,
@@ -108,9 +108,11 @@ class Terminal:
                 padded.append(space + cell if name in _NUMERIC else cell + space)
             return f" {'   '.join(padded)} \n"
 
-        rule = "─" * (sum(widths) + 3 * (len(widths) - 1))
+        rule = ("─" if self.out.encoding.startswith("utf") else "-") * (
+            sum(widths) + 3 * (len(widths) - 1)
+        )
         self.out.print(f"\n[bold]{line(columns)}[/bold] {rule}", highlight=False, soft_wrap=True)
-        self.out.file.write("".join(map(line, rows)) + "\n")
+        self.out.raw("".join(map(line, rows)) + "\n")
 
     def pairs(self, pairs: Iterable[tuple[str, object]]) -> None:
         """Print one name and its value per line."""
@@ -158,7 +160,7 @@ class Terminal:
     def error(self, error: SavepointsError) -> None:
         """Show an error with its hint, or as one JSON object."""
         if self.format == "json":
-            sys.stderr.write(json.dumps(secrets.masked(to_json(error.to_json()))) + "\n")
+            self.err.raw(json.dumps(secrets.masked(to_json(error.to_json()))) + "\n")
             return
         self.err.print(f"[bold red]error:[/bold red] {_message(error.message)}", soft_wrap=True)
         if error.hint:
@@ -203,7 +205,7 @@ def _message(text: str) -> str:
     return escape(secrets.mask(text))
 
 
-def _console(stream: Any) -> Console:  # noqa: ANN401  (any text stream)
+def _console(stream: Any) -> _Console:  # noqa: ANN401  (any text stream)
     # Not a terminal: pipes and logs neither wrap tables nor lack columns.
     # No emoji: `:smile:` in somebody's data is just that.
     asked = os.environ.get("COLUMNS", "")
@@ -216,6 +218,14 @@ class _Console(Console):
 
     Rich ends the process then, which would interrupt a verb between two of its steps.
     """
+
+    def raw(self, text: str) -> None:
+        """Print a text as it is."""
+        try:
+            self.file.write(text)
+            self.file.flush()
+        except BrokenPipeError:
+            self.on_broken_pipe()
 
     def on_broken_pipe(self) -> None:
         """Print no more, also when Python flushes the stream at its end."""

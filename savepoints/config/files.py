@@ -23,6 +23,7 @@ else:
 
 FILE = "savepoints.toml"
 FILE_VARIABLE = "SAVEPOINTS_CONFIG"
+PROFILE_VARIABLE = "SAVEPOINTS_PROFILE"
 PREFIX = "SAVEPOINTS_"
 SEPARATOR = "__"
 ENVIRONMENT = "environment"
@@ -30,7 +31,7 @@ ENVIRONMENT = "environment"
 # Our variables that are not settings, with their purpose.
 OTHER_VARIABLES = {
     FILE_VARIABLE: "The settings file, like `--config`.",
-    "SAVEPOINTS_PROFILE": "The profile, like `--profile`.",
+    PROFILE_VARIABLE: "The profile, like `--profile`.",
     "SAVEPOINTS_CODE_VERSION": "Version of the application's code, stored with each savepoint.",
     "SAVEPOINTS_CACHE": "Directory for downloaded jars and Java class archives.",
     "SAVEPOINTS_IVY_SETTINGS": "Ivy settings file, for a mirror of Maven Central.",
@@ -66,8 +67,10 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
 
     Args:
         file: Replaces `savepoints.toml` and `pyproject.toml`, as `SAVEPOINTS_CONFIG` does.
-        profile: Name of a `[profiles.NAME]` table, which wins over everything else in the files.
+        profile: Name of a `[profiles.NAME]` table, which wins over everything else in the files; by
+            default what `SAVEPOINTS_PROFILE` says.
     """
+    profile = profile or os.environ.get(PROFILE_VARIABLE) or None
     files = [Layer(origin, _read(path, table)) for path, origin, table in _places(file)]
     profiles: list[Layer] = []
     known: set[str] = set()
@@ -158,12 +161,32 @@ def _places(file: Path | None) -> list[tuple[Path, str, tuple[str, ...]]]:
             (Path("pyproject.toml"), "pyproject.toml [tool.savepoints]", ("tool", "savepoints")),
         ]
     places.append((user_file(), str(user_file()), ()))
-    return [place for place in places if place[0].is_file()]
+    # A file that was named is read, whatever it is: a pipe has settings, too.
+    return [place for place in places if place[0] == named or _is_there(place[0])]
+
+
+def _is_there(path: Path) -> bool:
+    """Return True if there is a file, or who runs this may not know."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return True
 
 
 def _read(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
     try:
-        content: Any = tomllib.loads(path.read_text())
+        # TOML is UTF-8 in every locale; editors of Windows begin it with a mark.
+        content: Any = tomllib.loads(path.read_text("utf-8-sig"))
+    except OSError as error:
+        elsewhere = (
+            "XDG_CONFIG_HOME (or HOME) to another directory"
+            if path == user_file()
+            else f"--config or {FILE_VARIABLE} to another file"
+        )
+        raise UsageError(
+            f"the settings file {path} cannot be read: {error.strerror}",
+            hint=f"let this user read it, or set {elsewhere}",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path} is not valid TOML: {error}",

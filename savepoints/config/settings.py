@@ -38,6 +38,8 @@ from savepoints.config.values import (
     HookEvent,
     MergeTime,
     NotNegative,
+    Place,
+    Positive,
     Ratio,
     TableUri,
     Url,
@@ -254,7 +256,7 @@ class QuerySettings(_Section):
 
     app: str
     app_name: str | None = None
-    checkpoints: str
+    checkpoints: Place
     outputs: dict[str, TableUri] = {}
     app_ids: dict[str, str] = {}
     own_rows: dict[str, str] = {}
@@ -265,7 +267,7 @@ class QuerySettings(_Section):
     every: Every | None = None
     groups: Every | None = None
     trigger: Duration | None = None
-    max_offsets_per_trigger: int | None = None
+    max_offsets_per_trigger: Positive | None = None
     commit_group: str | None = None
     retention: RetentionSettings | None = None
 
@@ -351,7 +353,8 @@ class Settings(BaseSettings):
         Args:
             file: The settings file; `savepoints.toml` and `pyproject.toml` in the working directory
                 by default.
-            profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files.
+            profile: Name of a `[profiles.NAME]` table whose values win over the rest of the files;
+                by default what `SAVEPOINTS_PROFILE` says.
 
         Raises:
             UsageError: If the file does not exist, is not TOML, or has a key that does not exist;

@@ -25,6 +25,13 @@ def _duration(value: object) -> object:
         raise ValueError(f"{error.message}; {error.hint}") from None
 
 
+def _number(value: object) -> object:
+    if isinstance(value, bool):
+        # Python takes true for 1, and pydantic tells of a ValueError only.
+        raise ValueError(f"{str(value).lower()} is not a number")  # noqa: TRY004
+    return value
+
+
 def _schedule(text: str) -> str:
     from savepoints.config.schedule import parse_schedule
 
@@ -74,8 +81,14 @@ def _command(text: str) -> str:
     return text
 
 
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty, which would mean the working directory")
+    return text
+
+
 def _table(text: str) -> str:
-    if is_table_name(text):
+    if is_table_name(_filled(text)):
         raise ValueError(
             f"{text} is a table name, which cannot be looked up without a Spark session: write "
             f"the table's location, shown by spark.sql('DESCRIBE DETAIL {text}'), or name the "
@@ -88,11 +101,13 @@ Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Every = Annotated[str, AfterValidator(_schedule)]
 ExportTime = Annotated[str, AfterValidator(_export)]
 MergeTime = Annotated[str, AfterValidator(_merge_time)]
-Count = Annotated[int, Field(ge=-1)]
-NotNegative = Annotated[int, Field(ge=0)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Ratio = Annotated[float, Field(ge=0)]
+Count = Annotated[int, BeforeValidator(_number), Field(ge=-1)]
+NotNegative = Annotated[int, BeforeValidator(_number), Field(ge=0)]
+Positive = Annotated[int, BeforeValidator(_number), Field(ge=1)]
+Fraction = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)]
+Ratio = Annotated[float, BeforeValidator(_number), Field(ge=0)]
 Url = Annotated[str, AfterValidator(_url)]
+Place = Annotated[str, AfterValidator(_filled)]
 TableUri = Annotated[str, AfterValidator(_table)]
 CommandLine = Annotated[str, AfterValidator(_command)]
 HookEvent = Literal["paused", "resumed", "savepoint", "failed"]

@@ -19,11 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from savepoints.config import secrets
 from savepoints.config import settings as config_settings
 from savepoints.config.duration import parse_duration
 from savepoints.config.settings import Settings
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.model import to_json
+from savepoints.observe import logs
 from savepoints.runtime import app as apps
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.stop_signals import stopped_by_signals
@@ -42,14 +44,14 @@ _NOT_ALIGNED = 13
 def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     """Archive, compact and check as asked, and return the exit code."""
     given = _parser().parse_args(arguments)
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logs.to_stderr("WARNING", "text")
     logging.getLogger("savepoints").setLevel(logging.INFO)
     try:
         settings = config_settings.load(file=given.config)
         what = _what(settings, given)
         return _run(session(settings, f"archive of {what.topic}"), what, given, out)
     except SavepointsError as error:
-        sys.stderr.write(json.dumps(error.to_json()) + "\n")
+        sys.stderr.write(json.dumps(secrets.masked(error.to_json())) + "\n")
         return error.exit_code
 
 

@@ -12,29 +12,31 @@ no Spark: any Python will do.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 from typing import TextIO
 
+from savepoints.config import secrets
 from savepoints.config import settings as config_settings
 from savepoints.errors import SavepointsError
 from savepoints.model import BOTH, FORMS, Form
+from savepoints.observe import logs
 from savepoints.operations.run import periodic
 from savepoints.operations.run.periodic import Attempt
 from savepoints.store.root import Store
+from savepoints.uri import tables_of
 
 
 def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
     """Take a savepoint and return the exit code."""
     given = _parser().parse_args(arguments)
-    logging.basicConfig(level="INFO", stream=sys.stderr)
+    logs.to_stderr("INFO", "text")
     try:
         attempt = _take(given, out)
     except SavepointsError as error:  # No savepoint was tried: of the settings or the store.
         attempt = Attempt("failed", error=error)
     if attempt.error is not None:
-        print(f"{attempt.result}: {attempt.error}", file=out)
+        print(secrets.mask(f"{attempt.result}: {attempt.error}"), file=out)
     return attempt.error.exit_code if attempt.error and attempt.result == "failed" else 0
 
 
@@ -43,24 +45,17 @@ def _take(given: argparse.Namespace, out: TextIO) -> Attempt:
     forms: tuple[Form, ...] = FORMS if given.format == BOTH else (given.format,)
 
     def progress(line: str) -> None:
-        print(line, file=out)
+        print(secrets.mask(line), file=out)
 
     return periodic.take(
         Store.at(settings.store, settings=settings).make(progress),
         query=given.name,
         checkpoint=given.checkpoint,
         forms=forms,
-        outputs=dict(given.table) or None,
+        outputs=tables_of(given.table) or None,
         output_topics=given.output_topic or None,
         progress=progress,
     )
-
-
-def _table(text: str) -> tuple[str, str]:
-    name, separator, uri = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not in the form NAME=URI")
-    return name, uri
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +68,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--table",
         action="append",
-        type=_table,
         default=[],
         metavar="NAME=URI",
         help="Delta table that the query writes, and a name for it; may be repeated",

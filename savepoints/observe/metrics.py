@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from savepoints.errors import MissingExtraError
+from savepoints.errors import EnvironmentUnfitError, MissingExtraError
 from savepoints.model import Savepoint
 from savepoints.observe import kafka_figures
 from savepoints.store.locks import journal
@@ -163,11 +163,22 @@ def values(
 
 
 def write(store: Store, path: Path) -> None:
-    """Write the metrics of a store as a text file for the node exporter, in one move."""
+    """Write the metrics of a store as a text file for the node exporter, in one move.
+
+    Raises:
+        EnvironmentUnfitError: If it cannot be written there.
+    """
     _require()
     from prometheus_client import write_to_textfile
 
-    write_to_textfile(str(path), registry(store))
+    made = registry(store)
+    try:
+        write_to_textfile(str(path), made)
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"the metrics cannot be written to {path}: {error.strerror}",
+            hint="create its directory, or choose another file with --to or metrics_file",
+        ) from None
 
 
 def text(store: Store) -> str:
@@ -183,11 +194,20 @@ def serve(store: Store, port: int, address: str = "127.0.0.1") -> tuple[int, Any
 
     Returns:
         The port (a free one for 0), and the server, which `shutdown` ends.
+
+    Raises:
+        EnvironmentUnfitError: If it cannot listen there.
     """
     _require()
     from prometheus_client import start_http_server
 
-    server, _ = start_http_server(port, address, registry(store))
+    try:
+        server, _ = start_http_server(port, address, registry(store))
+    except OSError as error:
+        raise EnvironmentUnfitError(
+            f"savepoints metrics cannot listen on {address}:{port}: {error.strerror}",
+            hint="choose another --address, or another port with --serve; 0 is any free one",
+        ) from None
     return int(server.server_port), server
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from savepoints.errors import UsageError, message_of
-from savepoints.model import checked_name
+from savepoints.model import checked_name, several
 from savepoints.outputs.delta.row_selection import RowSelection
 from savepoints.outputs.delta.write import Mode
 
@@ -72,6 +72,10 @@ class Input:
     event_time: str
     event_id: tuple[str, ...] = ()
     encode: Callable[[DataFrame], DataFrame] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a text for columns, as `("id")` without a comma is."""
+        several(self.event_id, "event_id")
 
 
 def _as_they_are(rows: DataFrame) -> DataFrame:
@@ -118,6 +122,10 @@ class TableInput:
     decode: Callable[[DataFrame], DataFrame] = _as_they_are
     changes: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse a text for columns, as `("id")` without a comma is."""
+        several(self.event_id, "event_id")
+
     @property
     def schema(self) -> str:
         """What `decode` gets, in Spark's words."""
@@ -152,7 +160,9 @@ class Output:
         return RowSelection(self.where, self.columns)
 
     def __post_init__(self) -> None:
-        """Refuse other modes, and what does not go with a mode."""
+        """Refuse other modes, what does not go with a mode, and a text for columns."""
+        several(self.key, "key")
+        several(self.columns, "columns")
         if self.mode not in get_args(Mode):
             raise UsageError(
                 f"{self.mode!r} is not an output mode",

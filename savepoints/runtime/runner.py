@@ -29,7 +29,7 @@ from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
 from savepoints.runtime.inputs import Inputs
-from savepoints.runtime.running_batch import RunningBatch
+from savepoints.runtime.running_batch import Committed, RunningBatch
 from savepoints.sources.events.events import RAW_SCHEMA
 from savepoints.sources.kafka.spark_options import reader_options
 from savepoints.sources.tables import stream
@@ -136,7 +136,7 @@ class Runner:
         self._progress = progress
         self._read_elsewhere: dict[int, int] = {}
         self._stopping = threading.Event()
-        self._committed: list[tuple[int, int]] = []
+        self._committed = Committed()
         self._is_first = True  # No batch was written since the query was started.
 
     def stop(self) -> None:
@@ -151,7 +151,7 @@ class Runner:
     @property
     def last_batch(self) -> int | None:
         """Newest batch that this run has committed, as far as Spark was asked; None for none."""
-        return self._committed[-1][0] if self._committed else None
+        return self._committed.last
 
     @property
     def most(self) -> int | None:
@@ -177,10 +177,10 @@ class Runner:
         return Ran(
             self.query,
             self._generation,
-            self._committed[0][0] if self._committed else None,
-            self._committed[-1][0] if self._committed else None,
-            len(self._committed),
-            sum(rows for _, rows in self._committed),
+            self._committed.first,
+            self._committed.last,
+            self._committed.batches,
+            self._committed.rows,
             seconds,
             ended,
             caught_up,
@@ -417,13 +417,13 @@ class Runner:
 
     def _collect(self, query: StreamingQuery) -> None:
         """Take over the batches that Spark reports as finished."""
-        last = self._committed[-1][0] if self._committed else -1
+        last = -1 if self._committed.last is None else self._committed.last
         for progress in query.recentProgress:
             found: Any = progress
             if found["batchId"] > last and "addBatch" in found["durationMs"]:
                 batch = int(found["batchId"])
                 rows = self._read_elsewhere.get(batch, int(found["numInputRows"]))
-                self._committed.append((batch, rows))
+                self._committed.add(batch, rows)
 
     def _failed_after_commit(
         self, query: StreamingQuery, before: position.CheckpointPosition
@@ -435,7 +435,7 @@ class Runner:
         batch = before.next_batch
         _LOG.warning("Spark failed after it had committed batch %d: %s", batch, report(error))
         rows = self._read_elsewhere.get(batch, unreported_batch.rows(before))
-        self._committed.append((batch, rows))
+        self._committed.add(batch, rows)
         return True
 
     def _raise_failure(self, query: StreamingQuery, *, drained: bool = False) -> None:

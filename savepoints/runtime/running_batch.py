@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from savepoints.plan import Progress
@@ -22,6 +22,30 @@ LONG_SECONDS = 10.0
 COMMITTED_SECONDS = 60.0
 
 
+@dataclass
+class Committed:
+    """The batches that a run has committed, in figures: it may go on for months.
+
+    Attributes:
+        first: The first of them, None when there was none.
+        last: The last of them.
+        batches: How many.
+        rows: What they read.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    batches: int = 0
+    rows: int = 0
+
+    def add(self, batch: int, rows: int) -> None:
+        """Count one more."""
+        self.first = batch if self.first is None else self.first
+        self.last = batch
+        self.batches += 1
+        self.rows += rows
+
+
 class RunningBatch:
     """The batch of a query that runs now, as far as Spark tells."""
 
@@ -30,7 +54,7 @@ class RunningBatch:
         self._progress = progress
         self._begun = self._told = time.monotonic()
         self._last: str | None = None
-        self._committed = 0
+        self._told_batches = self._told_rows = 0
         self._told_committed = -math.inf
 
     def look(self, query: StreamingQuery) -> None:
@@ -50,18 +74,19 @@ class RunningBatch:
             return
         self._progress(f"the current batch has been running for {now - self._begun:.0f} s")
 
-    def tell_committed(self, batches: Sequence[tuple[int, int]]) -> None:
+    def tell_committed(self, committed: Committed) -> None:
         """Tell which batches were committed since it was told last, if it is time to.
 
         Args:
-            batches: Number and records of all that the run has committed.
+            committed: All that the run has committed.
         """
-        now, new = time.monotonic(), batches[self._committed :]
-        records = sum(count for _, count in new)
+        now, records = time.monotonic(), committed.rows - self._told_rows
         if not records or now < self._told_committed + COMMITTED_SECONDS:
             return
-        self._committed, self._told_committed = len(batches), now
+        batches = committed.batches - self._told_batches
+        self._told_batches, self._told_rows = committed.batches, committed.rows
+        self._told_committed = now
         self._progress(
-            f"batch {new[-1][0]} committed: {count_text(records, 'record')} in "
-            f"{count_text(len(new), 'batch')}"
+            f"batch {committed.last} committed: {count_text(records, 'record')} in "
+            f"{count_text(batches, 'batch')}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,7 +13,13 @@ _LOG = logging.getLogger(__name__)
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let SIGTERM and SIGINT call `stop`, as `Runner.stop`; a second one is obeyed at once."""
+    """Let SIGTERM and SIGINT call `stop`, as `Runner.stop`; a second one is obeyed at once.
+
+    In another thread than the main one nothing changes: Python gives signals to that one only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def handle(number: int, _frame: object) -> None:
         _LOG.info("signal %s: ending after the current batch", number)

@@ -1,11 +1,16 @@
-"""Who reads a command's output may go away: `savepoints undo clicks --yes 2>&1 | head -1`."""
+"""Where a command's output goes may go away, be closed, or lack letters."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 
 from savepoints.cli import output
 from savepoints.cli.output import Terminal
+from savepoints.handle import Store
+from tests.samples import savepoint
 
 
 def test_trap_a_closed_pipe_ends_a_verb_between_two_steps() -> None:
@@ -18,3 +23,52 @@ def test_trap_a_closed_pipe_ends_a_verb_between_two_steps() -> None:
         terminal.progress("taking a safety savepoint")
         terminal.progress("rewinding the table")
         terminal.line("rolled back")
+
+
+def shell(words: str, store: Store, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Call the command line in a shell: `words` with `savepoints` and `--store` before them."""
+    command = shlex.join([sys.executable, "-m", "savepoints", "--store", str(store.root)])
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} {words}"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_trap_a_list_of_which_only_the_head_is_read_is_a_failure(local_store: Store) -> None:
+    """Of what is longer than a pipe holds."""
+    local_store.catalog.put([savepoint(number) for number in range(1, 700)])
+
+    for form in ("text", "json"):
+        done = shell(f"list -o {form} | head -2 >/dev/null", local_store)
+
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_trap_closed_streams_end_a_command_in_a_traceback(local_store: Store) -> None:
+    """As daemons leave them: `savepoints run clicks <&- >&- 2>&-`."""
+    tagged = local_store.catalog
+    tagged.put([savepoint(number) for number in (1, 2, 3)])
+
+    assert shell("tag latest a --yes >&-", local_store).returncode == 0
+    assert shell("tag latest b --yes 2>&-", local_store).returncode == 0
+    assert shell("tag latest c --yes <&- >&- 2>&-", local_store).returncode == 0
+    asked = shell("expire --keep-last 1 <&-", local_store)
+
+    assert (asked.returncode, "stdin is not a terminal" in asked.stderr) == (2, True)
+    assert tagged.all()[0].tags == ("a", "b", "c")
+
+
+def test_trap_a_letter_that_the_terminal_lacks_is_a_failure(local_store: Store) -> None:
+    """What was asked for was done, and the command said that it had failed."""
+    local_store.catalog.add(savepoint(1))
+
+    done = shell("tag latest --description zw\u00f6lf --yes", local_store, PYTHONIOENCODING="ascii")
+    listed = shell("list", local_store, PYTHONIOENCODING="ascii")
+
+    assert done.returncode == listed.returncode == 0
+    assert r"zw\xf6lf" in done.stdout
+    assert r"zw\xf6lf" in listed.stdout
+    assert "\n ----" in listed.stdout

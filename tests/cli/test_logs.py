@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from savepoints import log_context
-from savepoints.cli.logs import to_stderr
 from savepoints.config import secrets
 from savepoints.handle import Store
 from savepoints.moments import parse_rfc3339, utc_now
+from savepoints.observe.logs import to_stderr
 from savepoints.observe.recorder import recording
 
 # From conftest.py: the function that calls the command line.

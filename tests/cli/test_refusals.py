@@ -322,6 +322,34 @@ def test_wrong_usage_is_exit_code_2_with_a_hint(
     assert "hint:" in called.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["expire", "--keep-last", "1", "--keep-within", "", "--yes"], "--keep-within"),
+        (["expire", "--keep-last", "1", "--keep-tag=", "--yes"], "--keep-tag"),
+        (["run", "totals", "--until", ""], "--until"),
+        (["run", ""], "QUERY"),
+        (["fork", "latest", "a", ""], "NAME..."),
+    ],
+)
+def test_trap_a_variable_that_is_not_set_leaves_an_option_out(
+    arguments: list[str], name: str, call: Call, local_store: Store
+) -> None:
+    """What was to be kept for a week was removed, and what was to end somewhere ended elsewhere."""
+    error = refused(call, local_store, *arguments)
+
+    assert (error["code"], error["message"]) == (2, f"{name} is empty")
+
+
+def test_trap_an_output_that_is_named_twice_is_one(call: Call, local_store: Store) -> None:
+    """The first of two tables was not in the savepoint, and no rollback would rewind it."""
+    tables = ["--table", "totals=/tmp/a", "--table", "totals=/tmp/b"]
+
+    error = refused(call, local_store, "create", "--checkpoint", "/tmp", *tables)
+
+    assert error["message"] == "--table totals is given twice: /tmp/a and /tmp/b"
+
+
 @pytest.mark.parametrize("command", ["lineage", "list", "events"])
 def test_a_query_as_an_argument_is_answered_with_the_option(command: str, call: Call) -> None:
     called = call(command, "totals")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -87,6 +89,20 @@ def test_a_profile_replaces_single_values_of_a_table(file: Path) -> None:
 
     assert kafka.bootstrap_servers == "prod:9092"
     assert kafka.options == {"security.protocol": "SSL"}
+
+
+def test_trap_a_driver_goes_by_another_profile_than_the_commands(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`attach` and the jobs had the store of the file, and the commands that of the variable."""
+    monkeypatch.setenv("SAVEPOINTS_PROFILE", "prod")
+
+    assert Settings.load().store == "from-profile"
+
+    monkeypatch.setenv("SAVEPOINTS_PROFILE", "prd")
+    with pytest.raises(UsageError, match="no profile 'prd'"):
+        Settings.load()
+    assert Settings.load(profile="prod").store == "from-profile"
 
 
 def test_nested_settings_come_from_the_environment(
@@ -211,6 +227,53 @@ def test_a_file_that_was_named_must_exist(monkeypatch: pytest.MonkeyPatch) -> No
         config_settings.load()
 
 
+def test_trap_a_named_file_that_is_no_plain_one_counts_as_none(tmp_path: Path) -> None:
+    """`--config <(sops -d savepoints.toml)` gave the defaults without a word."""
+    reads, writes = os.pipe()
+    os.write(writes, b'store = "from-a-pipe"')
+    os.close(writes)
+
+    try:
+        assert config_settings.load(file=Path(f"/dev/fd/{reads}")).store == "from-a-pipe"
+    finally:
+        os.close(reads)
+
+    with pytest.raises(UsageError, match=f"{tmp_path} cannot be read: Is a directory") as refused:
+        config_settings.load(file=tmp_path)
+    assert "--config" in refused.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_trap_a_home_of_somebody_else_is_an_unexpected_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sudo -u spark` may leave HOME as it was."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o000)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+
+    with pytest.raises(UsageError, match="cannot be read: Permission denied") as refused:
+        config_settings.load()
+
+    assert "set XDG_CONFIG_HOME" in refused.value.hint
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_trap_a_file_is_read_in_the_encoding_of_the_locale(encoding: str, tmp_path: Path) -> None:
+    """Elsewhere names got other letters, or the file was no TOML; as it was with Windows' mark."""
+    (tmp_path / files.FILE).write_text('store = "/daten/zw\u00f6lf"\r\n', encoding=encoding)
+    code = "from savepoints import Settings; print(ascii(Settings.load().store))"
+    path = os.pathsep.join(sys.path)
+
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8=0", "-c", code],
+        env={**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": path},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert done.stdout.strip() == r"'/daten/zw\xf6lf'"
+
+
 @pytest.mark.parametrize(
     ("content", "path", "suggestion"),
     [
@@ -327,6 +390,17 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
         (
             "[retention]\nkeep_within = 7",
             r"setting retention\.keep_within: '7' is not a valid duration",
+        ),
+        ("[promote]\nrows = true", r"setting promote\.rows: true is not a number"),
+        ("[retention]\nkeep_last = true", r"retention\.keep_last: true is not a number"),
+        (
+            '[queries.q]\napp = "a:b"\ncheckpoints = "c"\nmax_offsets_per_trigger = 0',
+            r"setting queries\.q\.max_offsets_per_trigger: .* greater than or equal to 1",
+        ),
+        ('[queries.q]\napp = "a:b"\ncheckpoints = ""', r"q\.checkpoints: it is empty"),
+        (
+            '[queries.q]\napp = "a:b"\ncheckpoints = "c"\n[queries.q.outputs]\nx = ""',
+            r"q\.outputs\.x: it is empty",
         ),
         ("profiles = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
         ("profiles.x = 1", r"\[profiles\] in savepoints.toml has keys of its own"),

@@ -14,9 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import savepoints
+from savepoints.errors import QueryRunningError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
+from savepoints.operations.run import attach
 from savepoints.operations.run.attach import Attached
 from savepoints.spark import listener, private_api
 from savepoints.store.locks import lease
@@ -35,8 +37,11 @@ class Job:
         self.store = Store.at(str(directory / "store")).make()
         self.checkpoint = directory / "checkpoint"
         self.add(0)
-        self.query: Any = (
-            spark.readStream.schema("k long").json(str(directory / "in"))
+        self.query = self.start()
+
+    def start(self) -> Any:
+        return (
+            self.spark.readStream.schema("k long").json(str(self.directory / "in"))
             .groupBy("k").agg(F.count("*").alias("n"))
             .writeStream.queryName("clicks").outputMode("complete")
             .option("checkpointLocation", str(self.checkpoint))
@@ -86,6 +91,21 @@ def test_savepoints_are_taken_while_the_query_runs_and_end_with_it(job: Job) -> 
     assert [one.result for one in attached.attempts].count("done") == len(taken)
 
 
+def test_trap_a_driver_keeps_each_attempt_in_memory(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day without the store is thousands of errors, each with all that was known then."""
+    monkeypatch.setattr(attach, "_ATTEMPTS_KEPT", 2)
+    attached = job.attach(every="50ms")
+    wait_until(lambda: bool(attached.attempts), "an attempt")
+    first = attached.attempts[0]
+
+    wait_until(lambda: first not in attached.attempts, "it was forgotten")
+    attached.detach()
+
+    assert len(attached.attempts) == 2
+
+
 def test_when_the_query_ends_no_more_are_taken(job: Job) -> None:
     attached = job.attach()
     wait_until(lambda: bool(job.store.catalog.all()), "a savepoint")
@@ -127,6 +147,41 @@ def test_trap_spark_does_not_tell_that_the_query_ended(
 
     wait_until(lambda: not attached.active, "the next tick has seen it")
     wait_until(lambda: lease.holder(job.store.root, "clicks") is None, "the lease is free")
+
+
+def test_trap_an_attach_that_failed_keeps_the_query_for_itself(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever corrected the mistake was told that the query runs elsewhere already."""
+    with monkeypatch.context() as failing:
+        failing.setattr(listener, "on_end", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            job.attach(every="1h")
+    assert lease.holder(job.store.root, "clicks") is None
+
+    with pytest.raises(UsageError, match="10 minutes"):
+        job.attach(every="10 minutes")
+    assert lease.holder(job.store.root, "clicks") is None
+
+    job.attach(every="1h")
+
+
+def test_trap_a_query_that_is_started_again_still_runs_for_its_driver(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's event of its end was lost, and the next look at it is an hour away."""
+    monkeypatch.setattr(listener, "on_end", lambda *_: lambda: None)
+    earlier = job.attach(every="1h")
+    with pytest.raises(QueryRunningError):
+        job.attach(every="1h")
+    job.query.stop()
+    job.query = job.start()
+
+    again = job.attach(every="1h")
+
+    wait_until(lambda: not earlier.active, "the thread has ended")
+    assert again.active
+    assert lease.holder(job.store.root, "clicks") is not None
 
 
 def test_a_failing_savepoint_never_stops_the_query(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
 
+from savepoints.config import secrets
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.jobs import savepoint
+from savepoints.jobs import archive, savepoint
 from savepoints.store.locks import lease
 from tests.samples import query_id, unpack
 
@@ -59,8 +61,40 @@ def test_trap_without_a_store_one_was_made_in_the_working_directory(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        savepoint.main(["--table", "s3://bucket/clicks"])
+@pytest.mark.parametrize(
+    ("tables", "problem"),
+    [
+        (["s3://bucket/clicks"], "is not in the form NAME=URI"),
+        (["a=s3://bucket/a", "a=s3://bucket/b"], "is given twice"),
+    ],
+)
+def test_tables_that_are_not_told_apart_by_name_are_refused(
+    tables: list[str], problem: str, tmp_path: Path
+) -> None:
+    out = io.StringIO()
+    words = [word for table in tables for word in ("--table", table)]
 
-    assert "'s3://bucket/clicks' is not in the form NAME=URI" in capsys.readouterr().err
+    code = savepoint.main(["--store", str(tmp_path / "store"), *words], out)
+
+    assert (code, problem in out.getvalue()) == (2, True)
+
+
+def test_trap_what_the_commands_mask_is_in_the_log_of_a_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schedulers keep and show what a job prints."""
+    monkeypatch.setattr(secrets, "_known", set())
+    file = tmp_path / "savepoints.toml"
+    file.write_text('[kafka.options]\n"sasl.password" = "planted-secret"\n')
+
+    words = ["--store", str(tmp_path / "store"), "--config", str(file), "--format", "native"]
+    checkpoint = ["--checkpoint", str(tmp_path / "planted-secret"), "--name", "clicks"]
+
+    code = savepoint.main([*words, *checkpoint], sys.stdout)
+    refused = archive.main(["planted-secret", "events", "--config", str(file)])
+
+    shown = "".join(capsys.readouterr())
+    assert (code, refused) == (10, 2)
+    assert "there is no Spark checkpoint" in shown
+    assert "is not in the settings" in shown
+    assert "planted-secret" not in shown

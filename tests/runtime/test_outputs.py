@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from savepoints.errors import UsageError
-from savepoints.runtime.app import Output
+from savepoints.runtime.app import Input, Output, TableInput
 
 
 @pytest.mark.parametrize("mode", ["update", "bogus"])
@@ -32,6 +33,26 @@ def test_trap_an_upsert_of_some_rows_would_keep_one_that_no_longer_matches() -> 
         Output(mode="upsert", key=("k",), where="n > 1")
 
     assert "view" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda text: Output(mode="upsert", key=text), "key"),
+        (lambda text: Output(mode="append", columns=text), "columns"),
+        (lambda text: Input("orders", lambda rows: rows, "id", "at", event_id=text), "event_id"),
+        (
+            lambda text: TableInput(columns="", entity_key="", event_time="", event_id=text),
+            "event_id",
+        ),
+    ],
+)
+def test_trap_a_comma_that_is_missing_makes_a_column_of_each_letter(
+    make: Callable[[Any], object], name: str
+) -> None:
+    """`key=("ab")` is a text, and a table with the columns a and b took it."""
+    with pytest.raises(UsageError, match=f"{name} is the text 'ab', but must be a list"):
+        make("ab")
 
 
 def test_the_key_is_among_the_columns() -> None:

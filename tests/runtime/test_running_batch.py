@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,18 +21,28 @@ def test_committed_batches_are_told_at_once_and_then_now_and_then(
 ) -> None:
     said: list[str] = []
     told = running_batch.RunningBatch(said.append)
-    batches: list[tuple[int, int]] = []
-    for committed in ((7, 0), (8, 1200), (9, 1), (10, 30)):
-        batches.append(committed)
-        told.tell_committed(batches)
+    committed = running_batch.Committed()
+    for batch, rows in ((7, 0), (8, 1200), (9, 1), (10, 30)):
+        committed.add(batch, rows)
+        told.tell_committed(committed)
     monkeypatch.setattr(running_batch, "COMMITTED_SECONDS", 0.0)
-    told.tell_committed(batches)
-    told.tell_committed(batches)
+    told.tell_committed(committed)
+    told.tell_committed(committed)
 
     assert said == [
         "batch 8 committed: 1,200 records in 2 batches",
         "batch 10 committed: 31 records in 2 batches",
     ]
+
+
+def test_trap_a_run_keeps_each_of_its_batches_in_memory() -> None:
+    """With a few each second it is a gigabyte in a month."""
+    committed = running_batch.Committed()
+    for batch in range(3, 10_003):
+        committed.add(batch, 2)
+
+    assert committed == running_batch.Committed(first=3, last=10_002, batches=10_000, rows=20_000)
+    assert len(pickle.dumps(committed)) < 200
 
 
 @pytest.mark.nightly

@@ -13,7 +13,6 @@ from savepoints.cli.options import (
     at_most,
     common,
     mutating,
-    pair,
     saved_forms,
     tables_written,
     topics_written,
@@ -21,6 +20,7 @@ from savepoints.cli.options import (
 from savepoints.cli.render import savepoint_text
 from savepoints.errors import PartlyDoneError
 from savepoints.model import BOTH, Form
+from savepoints.uri import tables_of
 
 
 @click.command("create")
@@ -97,7 +97,7 @@ def command(
         checkpoint=checkpoint,
         batch_id=at_batch,
         forms=forms,
-        outputs={} if outputs == "none" and not tables else dict(map(pair, tables)) or None,
+        outputs={} if outputs == "none" and not tables else tables_of(tables) or None,
         tags=tags,
         description=description,
         commit_group=commit_group,

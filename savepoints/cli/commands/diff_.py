@@ -62,7 +62,7 @@ def command(
     )
     if call.output.format == "json":
         document = {"schema_version": SCHEMA_VERSION, **found.to_json()}
-        click.echo(json.dumps(document, indent=2))
+        call.output.out.raw(json.dumps(document, indent=2) + "\n")
     else:
         _show(call.output, found)
     return 0 if found.equal else PartlyDoneError.exit_code

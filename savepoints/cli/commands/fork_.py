@@ -16,12 +16,12 @@ from savepoints.cli.options import (
     mutating,
     no_source_check,
     of_query,
-    pair,
     restored_form,
 )
 from savepoints.cli.options_migrate import migrating
 from savepoints.model import Form
 from savepoints.texts import bytes_text
+from savepoints.uri import tables_of
 
 if TYPE_CHECKING:
     from savepoints.operations.migrate.migrate import MigrationOptions
@@ -97,7 +97,7 @@ def command(
         app=app,
         way=way,
         checkpoints=checkpoints,
-        outputs=dict(pair(text) for text in tables),
+        outputs=tables_of(tables),
         form=form,
         check_source=not no_source_check,
         even_broken=even_broken,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from savepoints.cli.options import Invocation, common, pair, tables_written
+from savepoints.cli.options import Invocation, common, tables_written
 from savepoints.errors import TargetExistsError
+from savepoints.uri import tables_of
 
 
 @click.command("init")
@@ -46,9 +47,9 @@ def command(
         _make_store(call)
         return
     found = init.read_checkpoint(Location.of(checkpoint), query)
-    text = init.text(found, dict(pair(table) for table in tables), call.store_uri or "")
+    text = init.text(found, tables_of(tables), call.store_uri or "")
     try:
-        with file.open("x") as opened:
+        with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
         raise TargetExistsError(

@@ -21,7 +21,7 @@ from savepoints.errors import UsageError
 @click.option(
     "--serve",
     "port",
-    type=int,
+    type=click.IntRange(0, 65535),
     metavar="PORT",
     help="Serve the metrics to Prometheus on this port until Ctrl-C.",
 )
@@ -70,4 +70,4 @@ def command(call: Invocation, path: Path | None, port: int | None, address: str)
             ]
         )
     else:
-        call.output.out.print(metrics.text(call.place), end="", markup=False, highlight=False)
+        call.output.out.raw(metrics.text(call.place))

@@ -266,4 +266,4 @@ def _export(call: Invocation, offsets: KafkaOffsets) -> None:
     if call.output.format == "json":
         call.output.document(offsets=offsets)
         return
-    click.echo(group_csv(offsets), nl=False)
+    call.output.out.raw(group_csv(offsets))

@@ -117,11 +117,12 @@ def command(
         columns = to_json.columns(frame)
     more, lines = len(lines) > wanted, lines[:wanted]
     if jsonl:
-        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+        call.output.out.raw("".join(f"{line}\n" for line in lines))
     elif call.output.format == "json":
         rows = [json.loads(line) for line in lines]
         document = {"schema_version": SCHEMA_VERSION, **about, "columns": columns}
-        click.echo(json.dumps({**document, "more": more, "rows": rows}, indent=2))
+        text = json.dumps({**document, "more": more, "rows": rows}, indent=2)
+        call.output.out.raw(f"{text}\n")
     else:
         spread = [
             dict(row_text.spread(json.loads(line, parse_float=str), columns)) for line in lines

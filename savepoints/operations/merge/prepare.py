@@ -21,7 +21,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Generation, new_id
-from savepoints.moments import rfc3339, utc_now
+from savepoints.moments import require_zone, rfc3339, utc_now
 from savepoints.operations.merge import affected, assignment, dropped, plan_steps, source_ends
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.live_query import LiveQuery
@@ -98,6 +98,12 @@ class MergeRequest:
     until: datetime | None = None
     since: datetime | None = None
     partial_history: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse times without a time zone."""
+        for name, moment in (("until", self.until), ("since", self.since)):
+            if moment is not None:
+                require_zone(moment, name)
 
     @property
     def command(self) -> str:

@@ -32,7 +32,7 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, new_id
-from savepoints.moments import refuse_future, rfc3339, utc_now
+from savepoints.moments import refuse_future, require_zone, rfc3339, to_milliseconds, utc_now
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.operations.savepoint.history import output_uris
@@ -68,6 +68,10 @@ class AtTime:
 
     moment: datetime
     by: Meaning = "arrival"
+
+    def __post_init__(self) -> None:
+        """Refuse a time without a time zone."""
+        require_zone(self.moment, "moment")
 
 
 @dataclass(frozen=True)
@@ -248,7 +252,8 @@ def _committed_by(context: QueryContext, moment: datetime) -> int:
     """Return the newest batch of the generation that was committed at or before a time."""
     generation = context.current
     files = logs_in(Location.of(generation.checkpoint))
-    times = {info.path: info.last_modified for info in files}
+    # As they are shown: who gives the time of a commit means that batch.
+    times = {info.path: to_milliseconds(info.last_modified) for info in files}
     origin = None
     if generation.begun_from is not None:
         # Files of the batch that was restored are copies, and younger than the commit.

@@ -11,16 +11,18 @@ import logging
 import re
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
+from weakref import WeakSet
 
 from savepoints.checkpoint import position
 from savepoints.config import settings as config_settings
 from savepoints.config.duration import duration_text
-from savepoints.config.schedule import parse_schedule
+from savepoints.config.schedule import Schedule, parse_schedule
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     LockedError,
@@ -31,7 +33,7 @@ from savepoints.errors import (
     UnreachableError,
 )
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, Generation, Savepoint
+from savepoints.model import FORMS, Form, Generation, Savepoint, several
 from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
 from savepoints.operations.run import ended_jvm, final_savepoint, overtaken, periodic
@@ -55,6 +57,10 @@ _LOG = logging.getLogger(__name__)
 OnEnded = Literal["stop", "detach"]
 
 _POLL_SECONDS = 0.02
+# Of a driver that runs for years; the error of one refers to all that was known then.
+_ATTEMPTS_KEPT = 100
+# Those of this process, for as long as their threads refer to them.
+_ATTACHED: WeakSet[Attached] = WeakSet()
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -133,28 +139,32 @@ class Attached:
     """The savepoints and the lease of one query, until it ends or `detach` or `stop` is called."""
 
     def __init__(
-        self, query: StreamingQuery, subject: _Subject, every: str, held: Lease, leases: ExitStack
+        self,
+        query: StreamingQuery,
+        subject: _Subject,
+        schedule: Schedule,
+        held: Lease,
+        leases: ExitStack,
     ) -> None:
         """Begin."""
         self._query = query
         self._subject = subject
         self._held = held
         self._leases = leases
-        self._attempts: list[Attempt] = []
+        self._attempts: deque[Attempt] = deque(maxlen=_ATTEMPTS_KEPT)
         self._ending = threading.Lock()
         self._stopping = False
         self._stop_listening: Callable[[], None] = lambda: None
         last = periodic.last_taken(subject.store, subject.name)
-        self._ticker = Ticker(
-            parse_schedule(every), self._tick, f"savepoints of {subject.name}", since=last
-        )
+        self._ticker = Ticker(schedule, self._tick, f"savepoints of {subject.name}", since=last)
         self._exports = BackgroundExport(subject.store, subject.store.settings.periodic.export)
         self._exports.start()
         self._ticker.start()
+        _ATTACHED.add(self)
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """The outcome of each savepoint so far."""
+        """The outcome of each savepoint so far, at most of the newest hundred."""
         return tuple(self._attempts)
 
     @property
@@ -192,7 +202,7 @@ class Attached:
             outputs=dict(subject.outputs),
             output_topics=subject.output_topics,
             forms=subject.forms if forms is None else forms,
-            tags=tags,
+            tags=several(tags, "tags"),
             description=description,
         )
         return create.execute(plan, subject.store)
@@ -306,6 +316,13 @@ class Attached:
         except Exception:  # noqa: BLE001  (py4j's errors have no common root)
             return True  # Its JVM is gone.
 
+    def _make_way(self, name: str, store: Store) -> None:
+        """Give the lease up to the next run of the query, if Spark has not told that it ended."""
+        mine = self._subject
+        if (mine.name, mine.store.root) == (name, store.root) and self._has_ended():
+            self._ticker.end()
+            self._release()
+
     def _query_ended(self) -> None:
         """Give the lease up; called in a thread of Spark's, in which nothing long is done."""
         self._ticker.end()
@@ -417,6 +434,7 @@ def attach(
         IncompatibleError: If the session is Spark Connect's, or its Spark is not supported.
     """
     classic.require(spark)
+    schedule = parse_schedule(every)
     uri = str(store.root) if isinstance(store, Store) else store
     if settings is None:
         known = store.settings if isinstance(store, Store) else None
@@ -429,13 +447,16 @@ def attach(
         called,
         str(query.id),
         directory,
-        tuple(forms),
+        several(forms, "forms"),
         table_names.located(spark, _outputs(query, called, opened) if outputs is None else outputs),
-        None if output_topics is None else tuple(output_topics),
+        None if output_topics is None else several(output_topics, "output_topics"),
         on_ended,
         Outage(called),
     )
-    with ExitStack() as leases:
+    for earlier in list(_ATTACHED):
+        earlier._make_way(called, opened)
+    with ExitStack() as unless_attached:
+        leases = unless_attached.enter_context(ExitStack())
         held = leases.enter_context(subject.lease())
         try:
             subject.require_present()
@@ -450,8 +471,10 @@ def attach(
                 "'s3://bucket/table'}), or {} if there are none",
                 called,
             )
-        attached = Attached(query, subject, every, held, leases.pop_all())
-    attached._stop_listening = listener.on_end(spark, query, attached._query_ended)
+        attached = Attached(query, subject, schedule, held, leases)
+        unless_attached.callback(attached.detach)
+        attached._stop_listening = listener.on_end(spark, query, attached._query_ended)
+        unless_attached.pop_all()
     return attached
 
 

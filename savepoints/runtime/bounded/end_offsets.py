@@ -76,7 +76,7 @@ def _at(
 
 def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"the offsets in {path} cannot be read: {error}",

@@ -459,7 +459,8 @@ def _process_start(pid: int) -> str | None:
         None when that cannot be known.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        # Of the name of a program it has 15 bytes, which may end within a letter.
+        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()

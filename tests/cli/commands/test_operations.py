@@ -93,6 +93,33 @@ def test_a_store_without_operations_says_so(call: Call, local_store: Store) -> N
     assert "no operations" in call("operations", "list", "--store", str(local_store.root)).out
 
 
+def test_trap_metrics_are_wrapped_at_the_width_of_a_terminal(
+    call: Call, local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that some terminals export made lines of a half, which no scraper reads."""
+    store = ("--store", str(local_store.root))
+    wide = call("metrics", *store).out
+    monkeypatch.setenv("COLUMNS", "40")
+
+    assert call("metrics", *store).out == wide
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--to", "/proc/none/x.prom"], "cannot be written to /proc/none/x.prom: No such file"),
+        (["--serve", "0", "--address", "256.0.0.1"], "cannot listen on 256.0.0.1:0"),
+    ],
+)
+def test_metrics_that_cannot_be_given_there_say_why(
+    words: list[str], says: str, call: Call, local_store: Store
+) -> None:
+    called = call("metrics", *words, "--store", str(local_store.root), "-o", "json")
+
+    assert says in called.error["message"]
+    assert "unexpected" not in called.err
+
+
 def test_metrics_as_text_as_json_and_as_a_file(
     call: Call, local_store: Store, on_local: Location, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,26 @@ def test_init_writes_a_file_that_can_be_used(
     assert settings.store == "/s"
     assert settings.queries["totals"].outputs == {"totals": "/tables/totals"}
     assert call("config").code == 0
+
+
+def test_trap_the_file_of_init_is_in_the_encoding_of_the_locale(
+    on_local: Location, tmp_path: Path
+) -> None:
+    """Settings are read as UTF-8; Python tells who leaves it to the locale."""
+    checkpoint = str(unpack("rocksdb", on_local / "totals"))
+    python = [sys.executable, "-X", "warn_default_encoding"]
+
+    done = subprocess.run(
+        [*python, "-m", "savepoints", "init", checkpoint],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert (tmp_path / "savepoints.toml").exists()
+    assert not re.findall(r"savepoints/.*EncodingWarning.*", done.stderr)
 
 
 def test_init_says_what_it_found(call: Call, on_local: Location, tmp_path: Path) -> None:

@@ -88,6 +88,21 @@ def test_before_the_first_retained_batch_nothing_is_guessed(
         find(local_store, AtTime(NOON - timedelta(hours=1), "commit"))
 
 
+def test_trap_the_time_at_which_a_batch_was_committed_means_the_batch_before(
+    local_store: Store, live: Location
+) -> None:
+    """Local disks keep nanoseconds, of which everyone is told the milliseconds."""
+    nanoseconds = int(NOON.timestamp()) * 10**9 + 123_456_789
+    os.utime(Path(str(live)) / "commits" / "3", ns=(nanoseconds, nanoseconds))
+    told = NOON + timedelta(milliseconds=123)
+    for batch in (0, 1, 2):
+        earlier = NOON.timestamp() - 60 * (3 - batch)
+        os.utime(Path(str(live)) / "commits" / str(batch), (earlier, earlier))
+
+    assert find(local_store, AtTime(told, "commit")).batch_id == 3
+    assert find(local_store, AtTime(told - timedelta(milliseconds=1), "commit")).batch_id == 2
+
+
 def test_copies_in_a_restored_checkpoint_are_no_commits_of_its_own(
     local_store: Store, live: Location
 ) -> None:

@@ -6,7 +6,10 @@ import dataclasses
 import os
 import re
 import signal
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -109,6 +112,30 @@ def test_a_dead_holder_on_this_machine_is_succeeded_at_once(place: Location) -> 
         held.check()
         assert record_of(place).holder.pid == os.getpid()
         assert record_of(place).fence == 2
+
+
+def test_trap_a_program_whose_name_is_cut_within_a_letter_gets_no_lease(tmp_path: Path) -> None:
+    """Linux keeps 15 bytes of it; a script with an umlaut there could do nothing."""
+    script = tmp_path / "kundenums\u00e4tze\u00f6.py"
+    script.write_text(
+        f"#!{sys.executable}\n"
+        "from savepoints.io import Location\n"
+        "from savepoints.store.locks import lease\n"
+        f"with lease.hold(Location.of({str(tmp_path / 'store')!r}), 'clicks', 'attach'):\n"
+        "    print(open('/proc/self/comm', 'rb').read())\n"
+    )
+    script.chmod(0o755)
+
+    done = subprocess.run(
+        [str(script)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stderr == ""
+    assert done.stdout.strip() == repr("kundenums\u00e4tze\u00f6".encode()[:15] + b"\n")
 
 
 def test_a_reused_process_id_is_not_taken_for_the_holder(on_local: Location) -> None:
