@@ -112,7 +112,11 @@ def test_trap_a_driver_has_another_table_of_the_same_name_since_the_savepoint(
 
     assert "[queries.totals.outputs]" in no.value.hint
     assert (query.rows, other.rows) == ([0, 1, 2, 3], [2, 3])
-    there = {"totals": QuerySettings(app="", checkpoints="", outputs={"totals": query.output})}
+    there = {
+        "totals": QuerySettings(
+            app="shop:totals", checkpoints="unused", outputs={"totals": query.output}
+        )
+    }
     named = Store.at(str(query.store.root), settings=Settings(queries=there))
     target = str(query.place / "next")
     assert [one.output.uri for one in rollback.plan(named, query.saved.id, to=target).outputs] == [

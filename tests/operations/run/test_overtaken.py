@@ -22,7 +22,7 @@ def test_trap_an_old_checkpoint_under_an_id_that_foreach_batch_names(
 ) -> None:
     """Spark's id of the query was looked for alone; `foreachBatch` may write under two others."""
     uri, checkpoint = str(tmp_path / "totals"), Location.of(str(tmp_path / "checkpoint"))
-    bound = QuerySettings(app="", checkpoints="", app_ids={"totals": "our-totals"})
+    bound = QuerySettings(app="shop:totals", checkpoints="unused", app_ids={"totals": "our-totals"})
     store = Store.at(str(tmp_path / "store"), settings=Settings(queries={"orders": bound})).make()
     for batch in range(3):
         tables.append(uri, {"n": [batch]}, app, batch)
