@@ -36,6 +36,7 @@ from savepoints.config.values import (
     ExportTime,
     Fraction,
     HookEvent,
+    LocalPath,
     MergeTime,
     NotNegative,
     Place,
@@ -333,8 +334,8 @@ class Settings(BaseSettings):
     _file: ClassVar[str] = FILE
 
     store: str = ""
-    jars: Path | None = None
-    metrics_file: Path | None = None
+    jars: LocalPath | None = None
+    metrics_file: LocalPath | None = None
     kafka: KafkaSettings = KafkaSettings()
     spark: SparkSettings = SparkSettings()
     periodic: PeriodicSettings = PeriodicSettings()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -107,6 +108,7 @@ Positive = Annotated[int, BeforeValidator(_number), Field(ge=1)]
 Fraction = Annotated[float, BeforeValidator(_number), Field(ge=0, le=1)]
 Ratio = Annotated[float, BeforeValidator(_number), Field(ge=0)]
 Url = Annotated[str, AfterValidator(_url)]
+LocalPath = Annotated[Path, AfterValidator(Path.expanduser)]
 Place = Annotated[str, AfterValidator(_filled)]
 TableUri = Annotated[str, AfterValidator(_table)]
 CommandLine = Annotated[str, AfterValidator(_command)]

@@ -18,7 +18,7 @@ from typing import TextIO
 
 from savepoints.config import secrets
 from savepoints.config import settings as config_settings
-from savepoints.errors import SavepointsError
+from savepoints.errors import SavepointsError, UsageError
 from savepoints.model import BOTH, FORMS, Form
 from savepoints.observe import logs
 from savepoints.operations.run import periodic
@@ -41,6 +41,9 @@ def main(arguments: list[str] | None = None, out: TextIO = sys.stdout) -> int:
 
 
 def _take(given: argparse.Namespace, out: TextIO) -> Attempt:
+    for name in ("store", "checkpoint", "name"):
+        if getattr(given, name) == "":
+            raise UsageError(f"--{name} is empty", hint=f"give --{name} a value, or omit it")
     settings = config_settings.load(file=given.config, flags={"store": given.store})
     forms: tuple[Form, ...] = FORMS if given.format == BOTH else (given.format,)
 

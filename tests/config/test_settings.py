@@ -105,6 +105,19 @@ def test_trap_a_driver_goes_by_another_profile_than_the_commands(
     assert Settings.load(profile="prod").store == "from-profile"
 
 
+def test_trap_the_directory_of_the_user_is_one_called_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No shell has looked at a settings file; the store knew the way home, the metrics did not."""
+    monkeypatch.setenv("HOME", "/home/of-somebody")
+    (tmp_path / files.FILE).write_text('jars = "~/jars"\nmetrics_file = "~/savepoints.prom"')
+
+    settings = config_settings.load()
+
+    assert settings.jars == Path("/home/of-somebody/jars")
+    assert settings.metrics_file == Path("/home/of-somebody/savepoints.prom")
+
+
 def test_nested_settings_come_from_the_environment(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,25 @@ def test_tables_that_are_not_told_apart_by_name_are_refused(
     assert (code, problem in out.getvalue()) == (2, True)
 
 
+@pytest.mark.parametrize("option", ["--store", "--checkpoint", "--name"])
+def test_trap_a_job_takes_a_variable_that_is_not_set_for_an_omitted_option(
+    option: str, store: Store, place: Location
+) -> None:
+    """Without its name a query got that of its id, and refused its own from then on."""
+    given = {
+        "--store": str(store.root),
+        "--checkpoint": str(unpack("rocksdb", place / "live")),
+        "--name": "clicks",
+        option: "",
+    }
+    out = io.StringIO()
+
+    code = savepoint.main([*(word for one in given.items() for word in one)], out)
+
+    assert (code, f"{option} is empty" in out.getvalue()) == (2, True)
+    assert store.catalog.all() == []
+
+
 def test_trap_what_the_commands_mask_is_in_the_log_of_a_job(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
