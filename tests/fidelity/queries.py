@@ -93,13 +93,12 @@ def _aggregate(inputs: Inputs) -> DataFrame:
 
 
 def _expressions(inputs: Inputs) -> DataFrame:
-    """Two keys that Spark calls `_groupingexpression`: one of them is -0.0, NaN and NULL, too."""
+    """Two keys that Spark calls `_groupingexpression`; one is NaN, 0.0 and -0.0."""
     from pyspark.sql import functions as F
 
-    fraction = F.expr("CASE v WHEN 0 THEN double('-0') WHEN 1 THEN 0D WHEN 2 THEN double('NaN') "
-                      "WHEN 3 THEN NULL ELSE v / 7D END")  # fmt: skip
+    number = F.expr("sqrt(v - 1D) * 0D * (2.5D - v)")
     pair = F.struct(F.upper("k").alias("a b"), (F.col("v") % 2).alias("c;d"))
-    return inputs[0].groupBy(fraction, pair).agg(F.count("*").alias("n"))
+    return inputs[0].groupBy(number, pair).agg(F.count("*").alias("n"))
 
 
 def _global_aggregate(inputs: Inputs) -> DataFrame:

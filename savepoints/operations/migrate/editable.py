@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from savepoints.checkpoint.evolution.findings import unique_names
@@ -105,7 +106,9 @@ def _require_free(variable: Variable, schemas: Mapping[str, StateSchema]) -> Non
             "list elements cannot be addressed one by one and are counted elsewhere",
             "set",
         )
-    known = [one for one in schemas if one.startswith("$") and one.endswith(f"_{variable.name}")]
+    # Such as `$ttl_total`, and not the `$ttl_sub_total` of another variable.
+    of_variable = re.compile(rf"\$[A-Za-z]+_{re.escape(str(variable.name))}")
+    known = [one for one in schemas if of_variable.fullmatch(one)]
     if variable.ttl or known:
         where = ", ".join(sorted(known)) or "the time index"
         raise _refused(variable, f"{where} would still contain the removed rows", "set")

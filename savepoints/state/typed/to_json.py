@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from savepoints.errors import IncompatibleError, TargetExistsError, UsageError
@@ -14,6 +16,9 @@ from savepoints.uri import Uri
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
+
+_WHOLE_DATE = re.compile(r"[+-]?\d{4,}-\d{1,2}-\d{1,2}")
+_BELOW_MICROSECONDS = re.compile(r"\.\d{7,}")
 
 
 def json_lines(frame: DataFrame, limit: int) -> list[str]:
@@ -102,8 +107,9 @@ def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Col
 
     try:
         literal = F.lit(text).try_cast(data_type)
-        row = frame.sparkSession.range(1).select(literal.isNull()).first()
-        readable = row is not None and not row[0]
+        row = frame.sparkSession.range(1).select(literal.cast("string")).first()
+        value = None if row is None else row[0]
+        readable = value is not None and _is_exact(text.strip(), value, data_type)
     except PySparkException:  # such as a list, which no text can be
         readable = False
     if not readable:
@@ -113,6 +119,20 @@ def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Col
             f"example 'key.{name} IS NULL'",
         )
     return literal
+
+
+def _is_exact(text: str, value: str, data_type: DataType) -> bool:
+    """Return False if Spark has rounded a text, cut it off, or made up what it lacks.
+
+    Args:
+        value: What it was read as.
+    """
+    kind = data_type.typeName()
+    if kind == "decimal":
+        return Decimal(text) == Decimal(value)
+    if kind == "date":
+        return _WHOLE_DATE.fullmatch(text) is not None
+    return not (kind.startswith("timestamp") and _BELOW_MICROSECONDS.search(text))
 
 
 @contextmanager

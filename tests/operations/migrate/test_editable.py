@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from savepoints.checkpoint.state.schema import StateField, StateSchema
+from savepoints.errors import IncompatibleError
 from savepoints.operations.migrate import editable
+from savepoints.state.typed.typed import Variable
 
 FIRST_FORMAT = {"spark.sql.streaming.aggregation.stateFormatVersion": "1"}
 SESSION = "sessionWindowStateStoreSaveExec"
@@ -36,3 +38,24 @@ def test_trap_what_of_a_value_belongs_to_the_key_stays(
     schema = StateSchema("default", keys, values)
 
     assert editable.fields_of_key(operator, schema, settings) == of_key
+
+
+@pytest.mark.parametrize(
+    ("families", "knows"),
+    [
+        (("total", "sub_total", "$ttl_sub_total"), False),
+        (("total", "$ttl_total"), True),
+        (("total", "$rowCounter_total"), True),
+    ],
+)
+def test_trap_the_index_of_a_variable_whose_name_ends_alike(
+    families: tuple[str, ...], knows: bool
+) -> None:
+    variable = Variable(0, "transformWithStateExec", "value", name="total")
+    schemas = {one: StateSchema(one, (), ()) for one in families}
+
+    if not knows:
+        editable._require_free(variable, schemas)
+        return
+    with pytest.raises(IncompatibleError, match="would still contain the removed rows"):
+        editable._require_free(variable, schemas)

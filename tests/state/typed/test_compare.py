@@ -205,6 +205,22 @@ def test_other_names_are_a_layout_and_no_difference(spark: SparkSession) -> None
     assert "customer" in found.layout.after
 
 
+def test_trap_what_may_be_null_inside_of_a_value_is_no_difference(spark: SparkSession) -> None:
+    """Spark refuses to take a value that may have a null inside for one that may have none."""
+    named = "named_struct('k', named_struct('a', {0}), 'l', array({0})) AS key"
+    never, maybe = (
+        spark.range(first, first + 3).selectExpr(
+            named.format(one), f"named_struct('n', {one}) AS value"
+        )
+        for first, one in ((0, "id"), (1, "nullif(id, 77)"))
+    )
+
+    for before, after in ((never, maybe), (maybe, never)):
+        found = compare_variables(before, after, "rows", 0)
+        assert counts(found) == (1, 1, 0)
+        assert found.layout is None
+
+
 def test_other_types_are_compared_as_json(spark: SparkSession) -> None:
     before = frame(spark, [((1,), (2,)), ((2,), (3,))], "key struct<k:int>, value struct<n:int>")
     after = frame(

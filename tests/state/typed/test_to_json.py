@@ -112,6 +112,32 @@ def test_a_key_is_read_as_the_type_of_its_field(
     assert to_json.with_key(frame, {field: text}).count() == found
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "taken"),
+    [
+        ("decimal(9,2)", "2.50", True),
+        ("decimal(9,2)", "25e-1", True),
+        ("decimal(9,2)", "2.501", False),
+        ("date", "2026-1-05", True),
+        ("date", "2026-11", False),
+        ("date", "2026-11-20T23:00:00", False),
+        ("timestamp", "2026-11-20T08:30:00.123456Z", True),
+        ("timestamp", "2026-11-20T08:30:00.1234567Z", False),
+        ("double", "0.12345678", True),
+    ],
+)
+def test_trap_spark_rounds_text_and_makes_up_what_it_lacks(
+    kind: str, text: str, taken: bool, spark: SparkSession
+) -> None:
+    frame = spark.createDataFrame([], f"key struct<x:{kind}>")
+
+    if taken:
+        to_json.with_key(frame, {"x": text})
+        return
+    with pytest.raises(UsageError, match="is not a valid"):
+        to_json.with_key(frame, {"x": text})
+
+
 def test_a_list_cannot_be_written_on_the_command_line(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], "key struct<l:array<int>>")
 
