@@ -189,7 +189,10 @@ class RawStore:
     def _key(self) -> Column:
         from pyspark.sql import functions as F
 
-        return self._named_key() if self.key_type.names else F.lit(None).cast("boolean")
+        key, names = self._named_key(), self.key_type.names
+        # Field by field, so that each may be null, whatever Spark's schema of the state says.
+        fields = [key[name].alias(name) for name in names]
+        return F.struct(*fields) if fields else F.lit(None).cast("boolean")
 
     def _named_key(self) -> Column:
         from pyspark.sql import functions as F
