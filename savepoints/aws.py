@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import boto3
 
-_IGNORED = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
+# Where profiles are, and what names another file.
+_FILES = {
+    "AWS_CONFIG_FILE": "~/.aws/config",
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+}
 # What a session goes by; with other values it is another one.
-_GOES_BY = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_CONFIG_FILE")
+_GOES_BY = ("AWS_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", *_FILES)
 
 
 def session() -> boto3.Session:
@@ -28,24 +32,23 @@ def session() -> boto3.Session:
 def region() -> str | None:
     """Return the region; None where nothing names one."""
     named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return named or (session().region_name if _has_config() else None)
+    return named or (session().region_name if _has_profiles() else None)
 
 
 def endpoint() -> str | None:
     """Return where S3 is; None for Amazon's own."""
     named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return named or (_of_profile(*map(os.environ.get, _GOES_BY)) if _has_config() else None)
+    return named or (_of_profile(*map(os.environ.get, _GOES_BY)) if _has_profiles() else None)
 
 
-def _has_config() -> bool:
+def _has_profiles() -> bool:
     """Say whether there is a file of profiles: without one, nothing slow has to be imported."""
-    return Path(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser().exists()
+    files = (os.environ.get(name) or usual for name, usual in _FILES.items())
+    return any(Path(file).expanduser().exists() for file in files)
 
 
 @lru_cache(maxsize=8)
-def _session(
-    _profile: str | None, _key: str | None, region: str | None, _config: str | None
-) -> boto3.Session:
+def _session(region: str | None, *_goes_by: str | None) -> boto3.Session:
     """Return a session.
 
     Args:
@@ -61,8 +64,11 @@ def _of_profile(*_goes_by: str | None) -> str | None:
     from botocore.session import get_session
 
     found: Any = get_session()
-    profile, ignored = found.get_scoped_config(), os.environ.get(_IGNORED, "")
-    if (ignored or str(profile.get(_IGNORED.lower().removeprefix("aws_"), ""))).lower() == "true":
+    profile = found.get_scoped_config()
+    ignored = os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") or profile.get(
+        "ignore_configured_endpoint_urls", ""
+    )
+    if ignored.lower() == "true":
         return None
     services = found.full_config.get("services", {}).get(profile.get("services"), {})
     named = services.get("s3", {}).get("endpoint_url") or profile.get("endpoint_url")

@@ -445,6 +445,19 @@ def test_trap_boto3_does_not_read_aws_region(
     assert storage_options(Uri.parse("s3://b/p"))["aws_region"] == region
 
 
+def test_trap_a_region_beside_the_keys_is_that_of_the_profile(
+    monkeypatch: pytest.MonkeyPatch, s3_environment: None, tmp_path: Path
+) -> None:
+    """Files of keys may name a region, too, where there is no other file of profiles."""
+    (tmp_path / "credentials").write_text("[default]\nregion = eu-north-1\n")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+    assert storage_options(Uri.parse("s3://b/p"))["aws_region"] == "eu-north-1"
+
+
 def test_a_changed_s3_endpoint_is_used(
     monkeypatch: pytest.MonkeyPatch, bucket: str, s3_endpoint: str
 ) -> None:
