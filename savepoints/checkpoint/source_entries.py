@@ -47,7 +47,7 @@ def positions(entries: Collection[str], offsets: OffsetLogEntry) -> Positions:
     Returns:
         A source for each position if that fits the logs, or if nothing else surely does.
     """
-    alone = dict(zip(offsets.names, offsets.sources, strict=True))
+    alone = offsets.positions
     numbers = tuple(map(str, range(len(alone))))
     if offsets.names != numbers or not _missing(entries, alone):
         return alone

@@ -187,12 +187,10 @@ def plan(
     store = store.snapshot()
     savepoint = store.catalog.find(name, query=query)
     stored = store.manifest(savepoint.id)
-    warnings: tuple[str, ...] = ()
-    if asked:
-        accepts = Accepts(even_broken, not check_outputs, accept_unreplayable)
-        warnings = restore_checks.require_usable(
-            store, savepoint, stored, accepts, sources=sources, query_id=query_id
-        )
+    accepts = Accepts(even_broken, not check_outputs, accept_unreplayable) if asked else None
+    warnings = restore_checks.require_usable(
+        store, savepoint, stored, accepts, sources=sources, query_id=query_id
+    )
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)

@@ -178,7 +178,7 @@ def require_usable(
     store: Store,
     savepoint: Savepoint,
     stored: Manifest,
-    accepts: Accepts,
+    accepts: Accepts | None,
     *,
     sources: Starts | None,
     query_id: str | None,
@@ -187,6 +187,7 @@ def require_usable(
 
     Args:
         savepoint: As the catalog has it, which knows what `verify` found.
+        accepts: None if another verb has asked all of this.
         sources: Where each source goes on; by default where it was.
         query_id: Spark's id of the query that goes on, None for that of the savepoint's.
 
@@ -199,6 +200,8 @@ def require_usable(
         IncompatibleError: If a source keeps nothing.
         SourceDataGoneError: If files that were read since are gone.
     """
+    if accepts is None:
+        return ()
     if not accepts.broken:
         refuse_broken(savepoint)
     notes: list[str] = []
