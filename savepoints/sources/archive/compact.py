@@ -52,8 +52,8 @@ def _require_same(location: Location, chosen: Sequence[File], written: WrittenFi
     before, after = (sum(one.rows for one in files) for files in (chosen, written.files))
     if before != after or written.doubled:
         raise NotAlignedError(
-            f"compacting {location} read {before:,} events and wrote {after:,}; nothing was "
-            "changed",
+            f"compacting {location} read {before:,} events and wrote {after:,}, "
+            f"{written.doubled:,} of them twice; nothing was changed",
             hint="check the archive: python -m savepoints.jobs.archive QUERY INPUT --check",
             uri=str(location),
         )

@@ -106,6 +106,8 @@ def write(parts: DataFrame, root: Location, directory: str) -> WrittenFiles:
             F.col("_metadata.file_size").alias("size"),
             "topic",
             "partition",
+            # The late events of each merge are counted from 0.
+            "merge_id",
         )
         .agg(
             F.count("*").alias("rows"),
