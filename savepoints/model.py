@@ -390,6 +390,29 @@ class Savepoint(Result):
         return notebook.table(f"savepoint {self.id}", rows, notes=notes)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What a generation began from, which stays known when the savepoint is gone.
+
+    Attributes:
+        query: The savepoint's query.
+        generation: Number of the generation that it was taken of.
+        batch_id: Its batch.
+        is_edited: Whether it was edited by hand.
+    """
+
+    query: str
+    generation: int
+    batch_id: int
+    is_edited: bool
+
+    @classmethod
+    def of(cls, savepoint: Savepoint) -> Origin:
+        """Return what a generation has that begins from a savepoint."""
+        batch_id, is_edited = savepoint.cut.batch_id, savepoint.edit is not None
+        return cls(savepoint.query, savepoint.generation, batch_id, is_edited)
+
+
 # How `Generation.ended_why` begins when another generation took over.
 SUPERSEDED = "superseded by generation"
 
@@ -411,6 +434,8 @@ class Generation(Result):
             None for the current one.
         restore_seconds: How long writing its checkpoint took, None for a fresh start.
         restored_bytes: Bytes of that checkpoint.
+        origin: What `begun_from` is, or was; None for a fresh start, and for a generation that was
+            begun by an older version of this library, or from a savepoint of another store.
     """
 
     query: str
@@ -424,6 +449,16 @@ class Generation(Result):
     ended_why: str | None = None
     restore_seconds: float | None = None
     restored_bytes: int | None = None
+    origin: Origin | None = None
+
+    def origin_among(self, savepoints: Mapping[str, Savepoint]) -> Origin | None:
+        """Return what it began from, None for a fresh start and where nobody knows.
+
+        Args:
+            savepoints: By their ids. What they say counts first: a query can be renamed.
+        """
+        found = savepoints.get(self.begun_from or "")
+        return self.origin if found is None else Origin.of(found)
 
     def went_on_after(self, savepoint: Savepoint) -> bool:
         """Return True if it began after a savepoint was taken, and not with nothing."""

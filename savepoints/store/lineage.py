@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
-from savepoints.errors import SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.store import batch_log
@@ -95,6 +94,7 @@ class Reach:
 def reach(store: Store, query: str) -> Reach:
     """Find out how far back it goes."""
     generations = {one.generation: one for one in store.generations.all(query)}
+    savepoints = {one.id: one for one in store.catalog.all()}
     newest: dict[int, int | None] = {}
     first: dict[int, int] = {}
     at: Generation = store.generations.current(query)
@@ -106,18 +106,17 @@ def reach(store: Store, query: str) -> Reach:
             return Reach(newest, first, f"{where} was begun by {at.begun_by}")
         if at.begun_from is None:
             return Reach(newest, first, "")
-        try:
-            origin = store.catalog.find(at.begun_from)
-        except SavepointNotFoundError:
+        origin = at.origin_among(savepoints)
+        if origin is None:
             return Reach(
                 newest, first, f"{at.begun_from}, from which {where} began, no longer exists"
             )
-        first[at.generation] = origin.cut.batch_id + 1
-        if origin.edit is not None:
-            return Reach(newest, first, f"the state of {origin.id} was edited")
+        first[at.generation] = origin.batch_id + 1
+        if origin.is_edited:
+            return Reach(newest, first, f"the state of {at.begun_from} was edited")
         if origin.query != query or origin.generation not in generations:
-            return Reach(newest, first, f"{where} began from {origin.id} of {origin.query}")
-        at, until = generations[origin.generation], origin.cut.batch_id
+            return Reach(newest, first, f"{where} began from {at.begun_from} of {origin.query}")
+        at, until = generations[origin.generation], origin.batch_id
 
 
 def _is_empty_reset(generation: Generation) -> bool:

@@ -12,11 +12,12 @@ def families(
     savepoints: Sequence[Savepoint], generations: Sequence[Generation]
 ) -> tuple[tuple[str, ...], ...]:
     """Group queries by what their generations began from, each query before its forks."""
-    owner = {one.id: one.query for one in savepoints}
+    known = {one.id: one for one in savepoints}
+    origins = ((one.query, one.origin_among(known)) for one in generations)
     forked = {
-        (owner[one.begun_from], one.query)
-        for one in generations
-        if one.begun_from in owner and owner[one.begun_from] != one.query
+        (origin.query, query)
+        for query, origin in origins
+        if origin is not None and origin.query != query
     }
     # A promotion leads back from the fork to its origin, which began earlier.
     first = {
@@ -24,7 +25,7 @@ def families(
             [one.begun_at for one in generations if one.query == name]
             + [one.cut.committed_at for one in savepoints if one.query == name]
         )
-        for name in {*owner.values(), *(one.query for one in generations)}
+        for name in {*(one.query for one in savepoints), *(one.query for one in generations)}
     }
     groups = {tuple(sorted(arcs.connected(forked, name))) for name in first}
     return tuple(

@@ -13,6 +13,7 @@ from savepoints.io import Location
 from savepoints.model import Edit, Savepoint
 from savepoints.moments import utc_now
 from savepoints.store import batch_log, lineage
+from savepoints.store.tables import living_line
 from tests import samples
 
 QUERY = "orders"
@@ -31,7 +32,10 @@ def store(on_local: Location) -> Store:
 def begin(store: Store, number: int, by: str, origin: Savepoint | None) -> None:
     place = store.root / f"checkpoints/{number}"
     begun_from = origin.id if origin else None
-    store.generations.begin(QUERY, number, place, by=by, begun_from=begun_from)
+    savepoints = store.catalog.all()
+    store.generations.begin(
+        QUERY, number, place, by=by, begun_from=begun_from, savepoints=savepoints
+    )
 
 
 def saved(store: Store, batch: int) -> Savepoint:
@@ -144,3 +148,19 @@ def test_batches_that_nobody_has_copied_yet_are_in_the_checkpoint(store: Store) 
         said = json.loads(files[f"offsets/{number}"].decode().split("\n")[1])
         assert one.watermark_ms == said["batchWatermarkMs"]
         assert one.timestamp_ms == said["batchTimestampMs"]
+
+
+def test_trap_the_line_goes_on_behind_a_savepoint_that_was_expired(store: Store) -> None:
+    third = saved(store, 3)
+    begin(store, 2, "rollback", third)
+    fifth = of(samples.savepoint(5, query=QUERY), 2, 5)
+    store.catalog.add(fifth)
+    begin(store, 3, "rollback", fifth)
+    store.catalog.remove([third.id, fifth.id])
+
+    known = lineage.reach(store, QUERY)
+
+    assert known.ends_with == ""
+    assert known.first == {1: 0, 2: 4, 3: 6}
+    line = living_line.of_query(QUERY, store.generations.all(), [])
+    assert line.newest == {3: None, 2: 5, 1: 3}

@@ -121,7 +121,9 @@ def plan(
 
 def _origin(store: Store, fork: str) -> str:
     generations = [one for one in store.generations.all(fork) if one.begun_by == "fork"]
-    if not generations or generations[0].begun_from is None:
+    known = {one.id: one for one in store.catalog.all()}
+    origin = generations[0].origin_among(known) if generations else None
+    if origin is None:
         store.generations.current(fork)
         forks = _forks_of(store, fork)
         raise UsageError(
@@ -132,14 +134,15 @@ def _origin(store: Store, fork: str) -> str:
             else f"name that query: savepoints promote {fork} --into QUERY",
             query=fork,
         )
-    return store.catalog.find(generations[0].begun_from).query
+    return origin.query
 
 
 def _forks_of(store: Store, query: str) -> list[str]:
     """Return the queries that were forked from a query."""
-    mine = {one.id for one in store.catalog.all() if one.query == query}
-    generations = store.generations.all()
-    return sorted({g.query for g in generations if g.begun_by == "fork" and g.begun_from in mine})
+    known = {one.id: one for one in store.catalog.all()}
+    forks = [one for one in store.generations.all() if one.begun_by == "fork"]
+    origins = ((one.query, one.origin_among(known)) for one in forks)
+    return sorted({name for name, origin in origins if origin and origin.query == query})
 
 
 def _refuse_done(store: Store, fork: str, live: str) -> None:

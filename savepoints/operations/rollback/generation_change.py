@@ -315,6 +315,7 @@ def new_generation(
             Location.of(plan.checkpoint),
             by=plan.verb,
             begun_from=plan.savepoint_id,
+            savepoints=store.catalog.all(),
             restore_seconds=facts["seconds"],
             restored_bytes=facts["bytes"],
         )

@@ -43,4 +43,5 @@ def generation_of(store: Store, query: str, checkpoint: Location) -> Generation:
         checkpoint,
         by=_BY,
         begun_from=native.restored_by(checkpoint),
+        savepoints=store.catalog.all(),
     )

@@ -7,12 +7,13 @@ begins a new one; a live checkpoint is never edited.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from savepoints.errors import QueryNotFoundError, StalePlanError, UsageError
 from savepoints.io import Location
-from savepoints.model import SUPERSEDED, Generation
+from savepoints.model import SUPERSEDED, Generation, Origin, Savepoint
 from savepoints.moments import utc_now
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
@@ -22,6 +23,7 @@ _COLUMNS: columns.Shape = {
     "query": "text", "generation": "long", "checkpoint": "text", "status": "text",
     "begun_at": "moment", "begun_by": "text", "begun_from": "text", "ended_at": "moment",
     "ended_why": "text", "restore_seconds": "double", "restored_bytes": "long",
+    "origin": {"query": "text", "generation": "long", "batch_id": "long", "is_edited": "flag"},
 }  # fmt: skip
 
 
@@ -34,7 +36,7 @@ class Generations:
 
     def all(self, query: str | None = None) -> list[Generation]:
         """Return the generations, of one query or all, the newest first."""
-        found = [Generation(**row) for row in self._table.rows()]
+        found = [_from_row(row) for row in self._table.rows()]
         return sorted(
             (one for one in found if query is None or one.query == query),
             key=lambda one: (one.query, one.generation),
@@ -102,6 +104,7 @@ class Generations:
         *,
         by: str,
         begun_from: str | None = None,
+        savepoints: Iterable[Savepoint] = (),
         restore_seconds: float | None = None,
         restored_bytes: int | None = None,
     ) -> Generation:
@@ -109,8 +112,12 @@ class Generations:
 
         Beginning a generation that has begun in the same directory changes nothing: the one that
         exists is returned.
+
+        Args:
+            savepoints: Those of the store, of which `begun_from` may be one.
         """
         now = utc_now()
+        origin = next((Origin.of(one) for one in savepoints if one.id == begun_from), None)
         begun = Generation(
             query,
             number,
@@ -121,10 +128,11 @@ class Generations:
             begun_from,
             restore_seconds=restore_seconds,
             restored_bytes=restored_bytes,
+            origin=origin,
         )
 
         def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            before = [Generation(**row) for row in rows if row["query"] == query]
+            before = [_from_row(row) for row in rows if row["query"] == query]
             if any(one.generation == number for one in before):
                 return []
             ended = [
@@ -134,7 +142,7 @@ class Generations:
                 for one in before
                 if one.status == "current"
             ]
-            return [vars(one) for one in (*ended, begun)]
+            return [_to_row(one) for one in (*ended, begun)]
 
         self._table.change(("query", "generation"), decide)
         known = next(one for one in self.all(query) if one.generation == number)
@@ -166,8 +174,17 @@ class Generations:
     def rename(self, query: str, to: str) -> None:
         """Give all generations of a query another name; done before, it changes nothing."""
 
+        def renamed(one: Generation) -> Generation:
+            origin = one.origin
+            if origin is not None and origin.query == query:
+                origin = dataclasses.replace(origin, query=to)
+            return dataclasses.replace(
+                one, query=to if one.query == query else one.query, origin=origin
+            )
+
         def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            return [{**row, "query": to} for row in rows if row["query"] == query]
+            known = [_from_row(row) for row in rows]
+            return [_to_row(new) for one in known if (new := renamed(one)) != one]
 
         # Numbers are of one query, and so is a directory.
         self._table.change(("generation", "checkpoint"), decide)
@@ -177,9 +194,9 @@ class Generations:
         now = utc_now()
 
         def decide(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            current = [Generation(**row) for row in rows if row["query"] == query]
+            current = [_from_row(row) for row in rows if row["query"] == query]
             return [
-                vars(dataclasses.replace(one, status="ended", ended_at=now, ended_why=why))
+                _to_row(dataclasses.replace(one, status="ended", ended_at=now, ended_why=why))
                 for one in current
                 if one.status == "current"
             ]
@@ -189,3 +206,13 @@ class Generations:
     @property
     def _table(self) -> StoreTable:
         return StoreTable(self.root / "generations", columns.schema(_COLUMNS), self.tables)
+
+
+def _from_row(row: Mapping[str, Any]) -> Generation:
+    origin = row.get("origin")  # Unknown to older versions.
+    return Generation(**{**row, "origin": None if origin is None else Origin(**origin)})
+
+
+def _to_row(generation: Generation) -> dict[str, Any]:
+    origin = generation.origin
+    return {**vars(generation), "origin": None if origin is None else vars(origin)}

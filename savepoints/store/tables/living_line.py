@@ -74,12 +74,12 @@ def of_query(
             newest[at[1]] = until
         # Each is removed, so the walk ends whatever the store says.
         generation = begun.pop(at, None)
-        origin = known.get((generation and generation.begun_from) or "")
-        if origin is None:
+        origin = None if generation is None else generation.origin_among(known)
+        if generation is None or generation.begun_from is None or origin is None:
             break
         if origin.query == query:
-            origins.add(origin.id)
-        at, until = (origin.query, origin.generation), origin.cut.batch_id
+            origins.add(generation.begun_from)
+        at, until = (origin.query, origin.generation), origin.batch_id
     return Line(newest, frozenset(origins))
 
 

@@ -122,7 +122,8 @@ class Ancestry:
 
     Attributes:
         lost: What cannot be followed any further, because the savepoint that a generation began
-            from is gone: that generation and the savepoint's id; None when all are known.
+            from is gone, and an older version of this library began it: that generation and the
+            savepoint's id; None when all are known.
     """
 
     generations: frozenset[tuple[str, int]]
@@ -179,7 +180,7 @@ def ancestry(
     """
     recorded = {(one.query, one.generation): one.descent for one in merges}
     by_number = {(one.query, one.generation): one for one in generations}
-    taken = {one.id: (one.query, one.generation) for one in savepoints}
+    known = {one.id: one for one in savepoints}
     found: set[tuple[str, int]] = set()
     at: tuple[str, int] | None = (query, generation)
     while at is not None and at not in found:
@@ -197,9 +198,10 @@ def ancestry(
             continue
         if reached is None or reached.begun_from is None:
             break
-        at = taken.get(reached.begun_from)
-        if at is None:
+        origin = reached.origin_among(known)
+        if origin is None:
             return Ancestry(frozenset(found), (reached, reached.begun_from))
+        at = origin.query, origin.generation
     return Ancestry(frozenset(found))
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from savepoints.errors import QueryNotFoundError, StalePlanError
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.model import Origin
+from tests import samples
 
 
 def at(store: Store, name: str) -> Location:
@@ -108,3 +112,47 @@ def test_of_many_that_begin_the_same_generation_one_does(on_s3: Location) -> Non
         told = list(pool.map(begin, range(4)))
 
     assert [one for one in told if one] == [store.generations.current("q").checkpoint]
+
+
+def test_trap_what_a_generation_began_from_is_known_when_the_savepoint_is_gone(
+    local_store: Store,
+) -> None:
+    """Retention removes savepoints, and whoever follows a line back must not stop there."""
+    generations, one = local_store.generations, samples.savepoint(3)
+    local_store.catalog.add(one)
+    generations.begin("orders", 1, at(local_store, "1"), by="run")
+    savepoints = local_store.catalog.all()
+
+    for query in ("orders", "fork"):
+        generations.begin(
+            query, 2, at(local_store, query), by="x", begun_from=one.id, savepoints=savepoints
+        )
+
+    local_store.catalog.remove([one.id])
+    begun, fork = generations.current("orders"), generations.current("fork")
+    origin = Origin(one.query, one.generation, one.cut.batch_id, is_edited=False)
+    assert begun.origin == fork.origin == origin
+    assert begun.origin_among({}) == origin
+    assert begun.origin_among({one.id: replace(one, query="renamed")}) == replace(
+        origin, query="renamed"
+    )
+    generations.rename(one.query, "renamed")
+    assert generations.current("fork").origin == replace(origin, query="renamed")
+
+
+def test_a_table_of_an_older_version_gets_the_column(local_store: Store) -> None:
+    generations, one = local_store.generations, samples.savepoint(3)
+    table = generations._table
+    of_before = [column for column in table.schema if column.name != "origin"]
+    row = {"query": "orders", "generation": 1, "checkpoint": "/ck/1", "status": "current"}
+    replace(table, schema=pa.schema(of_before)).append(
+        [{**row, "begun_at": one.created_at, "begun_by": "run", "begun_from": "sp-0"}]
+    )
+    assert generations.current("orders").origin is None
+
+    begun = generations.begin(
+        "orders", 2, at(local_store, "2"), by="rollback", begun_from=one.id, savepoints=[one]
+    )
+
+    assert begun.origin == Origin.of(one)
+    assert [known.origin for known in generations.all()] == [begun.origin, None]

@@ -9,7 +9,7 @@ import pytest
 
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import Cut, Generation, OutputVersion, Savepoint
+from savepoints.model import Cut, Generation, Origin, OutputVersion, Savepoint
 from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Ledger, Merge
 
@@ -149,3 +149,18 @@ def test_trap_many_merges_are_known_when_their_savepoints_are_gone() -> None:
     descent = merge_ledger.ancestry("orders", 5, LIVES, [], MERGES)
 
     assert [one.generation for one in merge_ledger.in_effect(MERGES, descent)] == [2, 5]
+
+
+def test_trap_a_query_whose_origins_were_expired_is_not_refused_for_ever() -> None:
+    """What a generation began from is written down with it."""
+    taken = {one.id: one for one in SAVED}
+    lives = [
+        replace(one, origin=Origin.of(taken[one.begun_from]) if one.begun_from else None)
+        for one in LIVES
+    ]
+    merges = [one for one in MERGES if one.generation != 5]
+
+    descent = merge_ledger.ancestry("orders", 5, lives, [], merges)
+
+    assert descent.lost is None
+    assert [one.generation for one in merge_ledger.in_effect(merges, descent)] == [2]
