@@ -21,6 +21,8 @@ _SQL_STATE = re.compile(r"SQLSTATE: \w{5}$")
 
 # Error classes: a merge that lacks a column of its table, a state with another layout.
 _LACKING = "DELTA_MERGE_UNRESOLVED_EXPRESSION"
+# A stream of a table came to a commit that takes rows out.
+_TAKEN_OUT = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
 _OTHER_STATE = re.compile(r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
 
 
@@ -49,6 +51,14 @@ def error_of(text: str, query: str, app: str, checkpoint: Location) -> Savepoint
             hint="the table has a column that the program does not write: write it too, or "
             "take state and table back to before it was added: savepoints rollback latest "
             f"--query {query}",
+            query=query,
+        )
+    if any(one in text for one in _TAKEN_OUT):
+        return IncompatibleError(
+            what,
+            hint="a table that it reads was corrected or rewound: start over with the table as it "
+            f"is: savepoints reset {query} --to-earliest --outputs truncate; or roll back the "
+            f"query that writes the table as well: savepoints pipeline rollback {query} TAG --all",
             query=query,
         )
     return SavepointsError(

@@ -9,7 +9,7 @@ from savepoints.errors import (
     NotFoundError,
     UsageError,
 )
-from savepoints.io import in_parallel
+from savepoints.io import Location, in_parallel
 from savepoints.model import new_id
 from savepoints.moments import utc_now
 from savepoints.operations.pipeline import topic_reads
@@ -327,6 +327,7 @@ def make(
             save_present=under_way is None,
             stopped=options.stopped or query in paused,
             accept_unreplayable=options.accept_unreplayable,
+            ends={str(Location.of(one.table_uri)): one.version for one in cut.reads},
         )
         passed = [read.topic for read in cut.topic_reads]
         again = restore_checks.topics_read_again(store, cut.savepoint, besides=passed)

@@ -8,8 +8,8 @@ savepoint before it, by planned batches, to the very offsets of that time. See
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -88,6 +88,7 @@ class _Asked:
     outputs_are: Literal["rewound", "kept"] = "rewound"
     even_broken: bool = False
     accept_unreplayable: bool = False
+    ends: Mapping[str, int] = field(default_factory=dict)
 
 
 # What a plan has of that; an interrupted rollback is not finished with anything else.
@@ -198,10 +199,13 @@ def plan_one(
     save_present: bool = True,
     stopped: bool = False,
     accept_unreplayable: bool = False,
+    ends: Mapping[str, int] | None = None,
 ) -> RollbackPlan:
     """Plan one query's part of an operation on several, whose journal and leases are others'.
 
-    Args: See `plan`.
+    Args:
+        store: All but the last: see `plan`.
+        ends: By table that goes back too, the version up to which the query reads it.
     """
     asked = _Asked(
         checkpoint=to and str(Location.of(to)),
@@ -209,6 +213,7 @@ def plan_one(
         save_present=save_present,
         stopped=stopped,
         accept_unreplayable=accept_unreplayable,
+        ends=ends or {},
     )
     context = QueryContext.open(store, query)
     found = rollback_target.resolve(context, Named(savepoint_id))
@@ -351,7 +356,12 @@ def _refuse_unreadable(
     if not asked.check_source:
         return assumed
     goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
-    delta_versions.require_commits(goes_on, context.bound.tables.values() if context.bound else ())
+    delta_versions.require_commits(
+        goes_on,
+        context.bound.tables.values() if context.bound else (),
+        query=found.query,
+        ends=asked.ends,
+    )
     there = availability.require_available(
         goes_on, settings.kafka, topics=found.topics, archives=archives_of(settings, found.query)
     )

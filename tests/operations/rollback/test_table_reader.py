@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from savepoints.checkpoint.logs import offset_log, table_position
 from savepoints.config.settings import QuerySettings, Settings
-from savepoints.errors import SourceDataGoneError
+from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.rollback import reset, rollback
@@ -41,7 +43,9 @@ class Reader:
 
 @pytest.fixture
 def reader(on_local: Location, local_store: Store) -> Reader:
-    uri = tables.unpack("plain", on_local / "events")
+    uri = str(on_local / "events")
+    for number in range(6):
+        write_deltalake(uri, pa.table({"k": [number]}), mode="append")
     table_id = str(tables.opened(uri).metadata().id)
     live = unpack("rocksdb", on_local / "live")
     live.delete([info.path for info in live.list("sources")])
@@ -65,7 +69,7 @@ def test_trap_a_rollback_leads_to_versions_that_the_log_no_longer_has(reader: Re
     with pytest.raises(SourceDataGoneError, match=r"read version 2 of .*before 3") as refused:
         reader.back()
 
-    assert "savepoints reset QUERY --to-earliest" in refused.value.hint
+    assert "savepoints reset totals --to-earliest" in refused.value.hint
     assert reader.back(check=False).batch_id == 1
 
 
@@ -74,11 +78,11 @@ def test_what_is_left_of_the_first_rows_needs_no_commit(reader: Reader) -> None:
     reader.clean_up(3)
     at = table_position.after(str(tables.opened(reader.uri).metadata().id), 1)
 
-    delta_versions.require_commits([replace(at, in_snapshot=True).text], [reader.uri])
-    delta_versions.require_commits([at.text], [])
-    delta_versions.require_commits([None, '{"orders":{"0":1}}'], ["/nowhere"])
+    delta_versions.require_commits([replace(at, in_snapshot=True).text], [reader.uri], query=QUERY)
+    delta_versions.require_commits([at.text], [], query=QUERY)
+    delta_versions.require_commits([None, '{"orders":{"0":1}}'], ["/nowhere"], query=QUERY)
     with pytest.raises(SourceDataGoneError):
-        delta_versions.require_commits([at.text], [reader.uri])
+        delta_versions.require_commits([at.text], [reader.uri], query=QUERY)
 
 
 def test_trap_a_query_that_begins_anew_needs_no_commit_of_its_table(reader: Reader) -> None:
@@ -91,3 +95,28 @@ def test_trap_a_query_that_begins_anew_needs_no_commit_of_its_table(reader: Read
     assert any("startingVersion" in one for one in plan.warnings)
     with pytest.raises(SourceDataGoneError, match="before 3"):
         reset.plan(reader.store, QUERY, Target("earliest"), state="keep")
+
+
+def test_trap_a_reader_is_rolled_back_to_before_a_rewind_or_a_correction(reader: Reader) -> None:
+    """Its outputs would go back, and then it could not run: Spark fails at such a commit."""
+    table = tables.opened(reader.uri)
+    assert reader.back().batch_id == 1
+    table.optimize.compact()
+    assert reader.back().batch_id == 1, "files that are only rewritten take nothing out"
+    table.delete()
+    at = table.version()
+
+    with pytest.raises(IncompatibleError, match=rf"read version {at} of .* \(DELETE\)") as refused:
+        reader.back()
+
+    assert "savepoints pipeline rollback totals TAG --all" in refused.value.hint
+    assert reader.back(check=False).batch_id == 1
+    # With its writer it goes back to before that.
+    table_id = str(table.metadata().id)
+    position = table_position.after(table_id, 1).text
+    delta_versions.require_commits(
+        [position], [reader.uri], query=QUERY, ends={str(Location.of(reader.uri)): at - 1}
+    )
+    # Nobody knows whether the reader reads its changes, in which all can be told.
+    table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    assert reader.back().batch_id == 1
