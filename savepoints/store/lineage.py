@@ -15,12 +15,14 @@ from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.store import batch_log
 from savepoints.store.batch_log import Batch
+from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Ancestry, Merge
 
 # Generations that begin with nothing but events, or with a savepoint as it was taken.
 _PLAIN = frozenset({"run", "rollback", "merge", "restore", "bootstrap"})
+_TOGETHER = "pipeline rollback"
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def reach(store: Store, query: str) -> Reach:
     while True:
         newest[at.generation], first[at.generation] = until, 0
         where = f"generation {at.generation}"
-        if at.begun_by not in _PLAIN and not _is_empty_reset(at):
+        if not _begins_with_events(store, at):
             return Reach(newest, first, f"{where} was begun by {at.begun_by}")
         if at.begun_from is None:
             return Reach(newest, first, "")
@@ -117,6 +119,22 @@ def reach(store: Store, query: str) -> Reach:
         if origin.query != query or origin.generation not in generations:
             return Reach(newest, first, f"{where} began from {at.begun_from} of {origin.query}")
         at, until = generations[origin.generation], origin.batch_id
+
+
+def _begins_with_events(store: Store, generation: Generation) -> bool:
+    """Return True unless something else than events made what a generation begins with."""
+    if generation.begun_by in _PLAIN or _is_empty_reset(generation):
+        return True
+    if generation.begun_by != _TOGETHER:
+        return False
+    # A reader of a topic is set behind the records that were taken back, which are still there.
+    place = generation.query, generation.generation
+    return any(
+        one["rollback"]["query"] == generation.query and not one["topic_reads"]
+        for operation in journal.all_operations(store.root)
+        if place in operation.generations_begun
+        for one in operation.plan["members"]
+    )
 
 
 def _is_empty_reset(generation: Generation) -> bool:

@@ -13,6 +13,8 @@ from savepoints.io import Location
 from savepoints.model import Edit, Savepoint
 from savepoints.moments import utc_now
 from savepoints.store import batch_log, lineage
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.tables import living_line
 from tests import samples
 
@@ -164,3 +166,25 @@ def test_trap_the_line_goes_on_behind_a_savepoint_that_was_expired(store: Store)
     assert known.first == {1: 0, 2: 4, 3: 6}
     line = living_line.of_query(QUERY, store.generations.all(), [])
     assert line.newest == {3: None, 2: 5, 1: 3}
+
+
+@pytest.mark.parametrize("topic_reads", [[], [{"topic": "lines"}], None])
+def test_trap_after_a_pipeline_was_rolled_back_no_late_event_could_be_merged(
+    store: Store, topic_reads: list[object] | None
+) -> None:
+    """It goes back to a savepoint as a rollback does, but for readers of topics, which skip."""
+    begin(store, 2, "pipeline rollback", saved(store, 3))
+    if topic_reads is not None:
+        member = {"rollback": {"query": QUERY}, "topic_reads": topic_reads}
+        plan = {"steps": [], "members": [member]}
+        begun = Operation("op-1", "pipeline rollback", "gold", plan, "c", utc_now().isoformat())
+        log = Journal.begin(store.root, begun)
+        log.record(f"{QUERY}.{journal.GENERATION_BEGUN}", generation=2)
+        log.finish()
+
+    known = lineage.reach(store, QUERY)
+
+    if topic_reads == []:
+        assert (known.ends_with, known.first) == ("", {1: 0, 2: 4})
+    else:
+        assert known.ends_with == "generation 2 was begun by pipeline rollback"
