@@ -68,6 +68,12 @@ def gateway(spark: SparkSession) -> JavaObject:
     return spark.sparkContext._gateway
 
 
+def has_session() -> bool:
+    """Return True if this process has a session, whatever has become of its JVM."""
+    pyspark = sys.modules.get("pyspark")
+    return bool(pyspark and pyspark.SparkContext._active_spark_context)
+
+
 def has_ended() -> bool:
     """Return True if this process has a session whose JVM has ended or is shutting down."""
     pyspark = sys.modules.get("pyspark")
@@ -79,6 +85,14 @@ def has_ended() -> bool:
         return bool(context._jsc.sc().isStopped())
     except Exception:  # noqa: BLE001  (py4j's errors have no common root)
         return True
+
+
+def is_stopped(query: StreamingQuery) -> bool:
+    """Return True if the session of a query was stopped; fails without its JVM.
+
+    The query has ended then, but may say for ever that it is active: its thread cannot tell.
+    """
+    return bool(query._jsq.sparkSession().sparkContext().isStopped())
 
 
 def java_session(spark: SparkSession) -> JavaObject:
