@@ -29,6 +29,10 @@ _NO_ANSWER = re.compile(
 )
 # What else a server answers: it says nothing of the files, but that one is not there.
 _ANSWERED = re.compile(r"status code:? (?!404\b)\d{3}\b")
+# What a machine's file system says instead of giving a file: not permitted, no disk, no memory, too
+# many open, full, read-only, gone from the network. None of it says that the file is damaged.
+_OF_THE_MACHINE = re.compile(r"\(os error (?:1|5|12|13|23|24|28|30|116|122)\)")
+_OPEN_FILES = "Too many open files"
 
 
 class _Answer(NamedTuple):
@@ -135,13 +139,16 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
             "command again",
             uri=str(uri),
         )
-    return _unexplained(uri, said) if _ANSWERED.search(said) else None
+    is_ours = uri.scheme == "file" and _OF_THE_MACHINE.search(said)
+    return _unexplained(uri, said) if is_ours or _ANSWERED.search(said) else None
 
 
 def _unexplained(uri: Uri, said: str) -> SavepointsError:
     hint = f"check the URI, {_CHECK_ADDRESS.get(uri.scheme)} and the credentials, then run the "
     hint += "command again"
-    if uri.scheme == "file":
+    if _OPEN_FILES in said:
+        hint = "allow this user more open files (ulimit -n 4096), then run the command again"
+    elif uri.scheme == "file":
         hint = "check the URI, the free space and the permissions"
     elif "No space left on device" in said:
         # What passes through this process does so through a file.
