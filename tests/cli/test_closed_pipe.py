@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+
+import pytest
 
 from savepoints.cli import output
 from savepoints.cli.output import Terminal
 from savepoints.handle import Store
+from savepoints.model import Savepoint
+from savepoints.store.tables.catalog import Catalog
+from tests.e2e.shop import called
 from tests.samples import savepoint
 
 
@@ -45,6 +52,41 @@ def test_trap_a_list_of_which_only_the_head_is_read_is_a_failure(local_store: St
         done = shell(f"list -o {form} | head -2 >/dev/null", local_store)
 
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_trap_a_full_disk_under_its_log_ends_a_command_before_it_has_done_anything(
+    local_store: Store,
+) -> None:
+    """Of what is shown nobody needs to know; what was asked for must be there, or be missed."""
+    local_store.catalog.add(savepoint(1))
+
+    tagged = shell("tag latest a --yes 2>/dev/full", local_store)
+    listed = shell("list >/dev/full", local_store)
+    as_json = shell("list -o json >/dev/full", local_store)
+
+    assert (tagged.returncode, local_store.catalog.all()[0].tags) == (0, ("a",))
+    assert (listed.returncode, as_json.returncode) == (1, 1)
+    assert "cannot be written to stdout: No space left on device" in listed.stderr
+    assert json.loads(as_json.stderr)["name"] == "SavepointsError"
+
+
+def test_trap_ctrl_c_is_text_where_json_was_asked_for(
+    local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Catalog.all
+
+    def interrupted(self: Catalog) -> list[Savepoint]:
+        signal.raise_signal(signal.SIGINT)
+        return read(self)
+
+    monkeypatch.setattr(Catalog, "all", interrupted)
+
+    code, out, err = called("list", "-o", "json", "--store", str(local_store.root))
+
+    assert (code, out) == (130, "")
+    said = json.loads(err)
+    assert (said["code"], said["name"], said["message"]) == (130, "StoppedError", "interrupted")
+    assert "savepoints operations list" in said["hint"]
 
 
 def test_trap_closed_streams_end_a_command_in_a_traceback(local_store: Store) -> None:
