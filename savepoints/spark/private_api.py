@@ -87,6 +87,13 @@ def has_ended() -> bool:
         return True
 
 
+def session_of(query: StreamingQuery, spark: SparkSession) -> SparkSession:
+    """Return the session that a query was started in, given any of the same Spark."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession(spark.sparkContext, query._jsq.sparkSession())
+
+
 def is_stopped(query: StreamingQuery) -> bool:
     """Return True if the session of a query was stopped; fails without its JVM.
 

@@ -357,8 +357,8 @@ def attach(
             `savepoints.toml` and the environment.
 
     Raises:
-        UsageError: If no store is given, the schedule is invalid, the checkpoint is not found, or
-            the checkpoint already has another name.
+        UsageError: If no store is given, the schedule is invalid, the checkpoint is not found or
+            already has another name, or the query of this name has another one since a rollback.
         StoreNotFoundError: If the bucket does not exist.
         QueryRunningError: If it runs elsewhere already.
         LockedError: If another verb has it at this moment.
@@ -400,6 +400,7 @@ def attach(
             if on_ended == "stop":
                 query.stop()
             raise
+        subject.tell_replaced()
         if outputs is None and not (subject.outputs or subject.output_topics):
             _LOG.warning(
                 "the output tables of %s are unknown, so its savepoints do not include them and a "

@@ -16,6 +16,7 @@ from savepoints.observe.recorder import recording
 from savepoints.operations.run import overtaken, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
+from savepoints.operations.savepoint import registration
 from savepoints.spark import private_api
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
@@ -114,6 +115,25 @@ class Subject:
             else f"show its history: savepoints lineage --query {self.name}",
             query=self.name,
         )
+
+    def tell_replaced(self) -> None:
+        """Warn if its first savepoint is going to end the generation that is current now.
+
+        Raises:
+            UsageError: If that one was begun by a verb: each savepoint would be refused.
+        """
+        if self.generation is not None:
+            return
+        before = registration.replaced(self.store, self.name, self.checkpoint)
+        if before is not None:
+            _LOG.warning(
+                "%s was the checkpoint of %s until now; with the first savepoint %s begins its "
+                "next generation (if that is another query, give it a name of its own: "
+                "savepoints.attach(…, name='…'))",
+                Uri.parse(before.checkpoint).for_spark,
+                self.name,
+                self.checkpoint,
+            )
 
     def possible(self, forms: tuple[Form, ...]) -> tuple[Form, ...]:
         """Return the forms that can be had now; rows only while there is its session.
