@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -180,6 +181,20 @@ def test_trap_a_second_query_takes_the_name_of_another_without_a_word(
     with pytest.raises(UsageError, match="the checkpoint of the query clicks is"):
         job.attach(every="1h")
     assert lease.holder(job.store.root, "clicks") is None
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_trap_a_process_that_is_forked_ends_the_query_of_its_parent(job: Job) -> None:
+    """It has the same objects, and ends what has not been stopped as every program does."""
+    attached = job.attach(every="1h")
+    child = multiprocessing.get_context("fork").Process(target=int)
+
+    child.start()
+    child.join(60)
+
+    assert child.exitcode == 0
+    assert (attached.active, job.query.isActive) == (True, True)
+    assert lease.holder(job.store.root, "clicks") is not None
 
 
 def test_trap_an_attach_that_failed_keeps_the_query_for_itself(

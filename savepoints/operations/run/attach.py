@@ -8,6 +8,7 @@ and it sees when the query was taken elsewhere meanwhile.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 import time
@@ -442,3 +443,5 @@ def _end_all() -> None:
 
 # `atexit` is too late: by then `concurrent.futures`, with which savepoints are copied, has ended.
 threading._register_atexit(_end_all)  # type: ignore[attr-defined]
+# A process that is forked from this one ends while its parent's queries go on.
+os.register_at_fork(after_in_child=_ATTACHED.clear)
