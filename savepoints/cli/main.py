@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from savepoints.cli import streams
 from savepoints.cli.options import before_the_command
 from savepoints.cli.output import Terminal
-from savepoints.errors import SavepointsError, StoppedError, UsageError
+from savepoints.errors import EnvironmentUnfitError, SavepointsError, StoppedError, UsageError
 
 # For a call that cannot be parsed; otherwise the command reads the format itself.
 _JSON = re.compile(r"(^| )(-o ?|--output[ =])json( |$)")
@@ -152,6 +152,20 @@ def _usage_hint(error: click.UsageError) -> str:
     return f"{path} --help"
 
 
+def _without_directory(error: Exception) -> EnvironmentUnfitError | None:
+    """Return the error for a working directory that is gone, as after a deployment."""
+    if not isinstance(error, FileNotFoundError):
+        return None
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return EnvironmentUnfitError(
+            "the working directory of this command was removed",
+            hint="change to a directory that exists (cd), then run the command again",
+        )
+    return None
+
+
 def _run(output: Terminal, arguments: list[str]) -> int:
     if _JSON.search(" ".join(arguments)):
         output.format = "json"
@@ -173,9 +187,13 @@ def _run(output: Terminal, arguments: list[str]) -> int:
         from savepoints.spark import causes
 
         _LOG.debug("unexpected", exc_info=True)
-        unexpected = causes.of(error) or SavepointsError(
-            f"unexpected {type(error).__name__}: {error}",
-            hint="run the command again with --log-level DEBUG and report the output",
+        unexpected = (
+            causes.of(error)
+            or _without_directory(error)
+            or SavepointsError(
+                f"unexpected {type(error).__name__}: {error}",
+                hint="run the command again with --log-level DEBUG and report the output",
+            )
         )
         output.error(unexpected)
         return unexpected.exit_code

@@ -1,4 +1,4 @@
-"""Where a command's output goes may go away, be closed, or lack letters."""
+"""What a command stands on may go away, be full or closed: its streams, its directory, itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +115,26 @@ def test_trap_a_letter_that_the_terminal_lacks_is_a_failure(local_store: Store) 
     assert r"zw\xf6lf" in done.stdout
     assert r"zw\xf6lf" in listed.stdout
     assert "\n ----" in listed.stdout
+
+
+def test_trap_a_working_directory_that_was_removed_is_an_unexpected_error(
+    local_store: Store, tmp_path: Path
+) -> None:
+    """As where a deployment has put another one in its place."""
+    settings = tmp_path / "savepoints.toml"
+    settings.write_text('[queries.q]\napp = "shop:app"\ncheckpoints = "/nowhere"\n')
+    there = Path.cwd()
+    gone = tmp_path / "release-1"
+    gone.mkdir()
+    os.chdir(gone)
+    try:
+        gone.rmdir()
+        words = ["run", "q", "--store", str(local_store.root), "--config", str(settings)]
+        code, _, err = called(*words, "-o", "json")
+    finally:
+        os.chdir(there)
+
+    assert code == 1
+    said = json.loads(err.splitlines()[-1])
+    assert said["message"] == "the working directory of this command was removed"
+    assert "cd" in said["hint"]
