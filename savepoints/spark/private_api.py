@@ -4,6 +4,7 @@
 | --- | --- | --- | --- |
 | `StreamExecution.sink` | the table of a query that nobody named | 3.5 to 4.2 | name it |
 | `StreamExecution.resolvedCheckpointRoot` | `attach` without `checkpoint=` | 3.5 to 4.2 | give it |
+| `StreamExecution.queryExecutionThread` | the end of a query without session | 4.2 | no wait |
 | `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
 | `LogicalPlan.toJSON` | if a program is the one that ran before | 3.5 to 4.2 | it is compared |
@@ -29,6 +30,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -100,6 +102,12 @@ def is_stopped(query: StreamingQuery) -> bool:
     The query has ended then, but may say for ever that it is active: its thread cannot tell.
     """
     return bool(query._jsq.sparkSession().sparkContext().isStopped())
+
+
+def await_thread(query: StreamingQuery, seconds: float) -> None:
+    """Wait for the end of a query's thread, which Spark itself does not await without a session."""
+    with suppress(Exception):  # Another version of Spark has no such member.
+        execution(query).queryExecutionThread().join(int(seconds * 1000))
 
 
 def java_session(spark: SparkSession) -> JavaObject:

@@ -30,6 +30,9 @@ _LOG = logging.getLogger(__name__)
 
 OnEnded = Literal["stop", "detach"]
 
+# Without a session no job of it can run any more.
+_THREAD_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -74,6 +77,8 @@ class Subject:
         except Exception:
             if not self.lost_its_session:
                 raise
+            # What it has begun to commit is committed before anybody saves or rewinds anything.
+            private_api.await_thread(self.query, _THREAD_SECONDS)
 
     def lease(self) -> AbstractContextManager[Lease]:
         """Hold its lease."""
