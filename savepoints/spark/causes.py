@@ -44,7 +44,7 @@ def of(error: BaseException) -> EnvironmentUnfitError | None:
     Args:
         error: Whatever was raised. Spark's and py4j's errors have no common root.
     """
-    if isinstance(error, SavepointsError | OSError):  # Said already, or by this process itself.
+    if isinstance(error, SavepointsError):
         return None
     text = str(error)
     for owner, signs in _SIGNS.items():
@@ -58,7 +58,7 @@ def of(error: BaseException) -> EnvironmentUnfitError | None:
                 jars=owner,
             )
     for said, hint in _LACKS.items():
-        if said in text:
+        if said in text and not isinstance(error, OSError):  # Which is this process' own.
             return EnvironmentUnfitError(f"a task of Spark failed: {said}", hint=hint)
     if private_api.has_ended():
         return EnvironmentUnfitError(

@@ -65,7 +65,10 @@ class Subject:
     @property
     def lost_its_session(self) -> bool:
         """Whether this program has stopped its session, which ends it; the JVM goes on."""
-        return not private_api.has_ended() and private_api.is_stopped(self.query)
+        try:
+            return not private_api.has_ended() and private_api.is_stopped(self.query)
+        except Exception:  # noqa: BLE001  (py4j's errors have no common root)
+            return False  # Its JVM ends at this moment.
 
     def stop(self) -> None:
         """Stop it, also if its session was stopped: then its thread may be about to begin a batch.
