@@ -40,6 +40,7 @@ SavepointsError                      1   root; never raised itself
 │   ├── SeveralRowsError                 a replay wrote one key twice in one batch
 │   ├── LayoutChangedError               columns of the state changed places or names
 │   └── PrivateApiError                  this Spark's private API differs
+├── StoppedError                   130   Ctrl-C or a signal ended the command
 └── EnvironmentUnfitError            1   the machine lacks something: Java, jars, credentials
     ├── MissingExtraError            2   an optional dependency is not installed
     ├── CredentialsError             1   the object store refuses us
@@ -287,6 +288,12 @@ class LayoutChangedError(IncompatibleError):
 
 class PrivateApiError(IncompatibleError):
     """This Spark's private API is not the one that canonical restores were written for."""
+
+
+class StoppedError(SavepointsError):
+    """Somebody stopped the command: by Ctrl-C, by a signal, or at the question before it began."""
+
+    exit_code = 130
 
 
 class EnvironmentUnfitError(SavepointsError):

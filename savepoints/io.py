@@ -129,8 +129,8 @@ class Location:
             raise SavepointsError(
                 f"the disk that holds {self.uri} has too little free space: {free} bytes are "
                 f"free, {size} are needed",
-                hint="free some space, or delete old savepoints: savepoints expire --keep-last 3, "
-                "then savepoints gc",
+                hint="free that much on it, then delete old savepoints: savepoints expire "
+                "--keep-last 3, then savepoints gc",
                 uri=str(self.uri),
             )
 
@@ -267,7 +267,8 @@ class Location:
                 for piece in _open(source.uri, _LARGE).get(source._key(source_path)).stream():
                     body.write(piece)
                 body.seek(0)
-                _open(self.uri, _LARGE).put(self._key(path), body)
+                with translated(self.uri / path):  # A full disk is the one that is written to.
+                    _open(self.uri, _LARGE).put(self._key(path), body)
 
     def _copies(self, source: Location, source_path: str, path: str) -> bool:
         """Copy without reading; return False where that is not possible."""

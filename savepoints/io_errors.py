@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,10 @@ _NO_ANSWER = re.compile(
 )
 # What else a server answers: it says nothing of the files, but that one is not there.
 _ANSWERED = re.compile(r"status code:? (?!404\b)\d{3}\b")
+# What a machine's file system says instead of giving a file: not permitted, no disk, no memory, too
+# many open, full, read-only, gone from the network. None of it says that the file is damaged.
+_OF_THE_MACHINE = re.compile(r"\(os error (?:1|5|12|13|23|24|28|30|116|122)\)")
+_OPEN_FILES = "Too many open files"
 
 
 class _Answer(NamedTuple):
@@ -72,6 +77,12 @@ _CHECK_ADDRESS = {
     "abfss": "the account in the URI",
     "hdfs": "the NameNode in the URI, HADOOP_CONF_DIR",
 }
+# Object stores, deltalake, boto3 and Spark's S3A all go by these.
+_PROXIES = [
+    spelled(name)
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+    for spelled in (str.upper, str.lower)
+]
 # A line of Java's stack, as HDFS sends it and as Rust quotes it.
 _STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
@@ -90,14 +101,7 @@ def translated(uri: Uri) -> Iterator[None]:
     except (OSError, RuntimeError, raised.BaseError) as error:  # hdfs-native's is RuntimeError
         text = _STACK.split(str(error).partition("\n\nDebug source")[0])[0]
         if _NO_BUCKET.search(text):
-            raise StoreNotFoundError(
-                f"the bucket {uri.bucket} does not exist",
-                hint=f"check the name, or create it: aws s3 mb s3://{uri.bucket}"
-                if uri.scheme == "s3"
-                else "check the name, or create it: az storage container create "
-                f"--account-name {uri.azure[1]} --name {uri.azure[0]}",
-                uri=str(uri),
-            ) from None
+            raise _no_bucket(uri) from None
         if isinstance(error, FileNotFoundError):
             raise FileNotFoundError(str(uri)) from None
         if isinstance(
@@ -113,6 +117,8 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
     Nothing that a server answers instead of a file means that the file is damaged.
     """
     said = plain(text)
+    if uri.bucket and _NO_BUCKET.search(said):
+        return _no_bucket(uri)
     if uri.scheme == "s3":
         where = {"uri": uri, "bucket": uri.bucket}
         for one in _OF_S3:
@@ -131,17 +137,39 @@ def unavailable(uri: Uri, text: str) -> SavepointsError | None:
     if _NO_ANSWER.search(said):
         return UnreachableError(
             f"the object store did not answer a request for {uri}: {said[:500]}",
-            hint=f"check {_CHECK_ADDRESS.get(uri.scheme, 'the URI')} and the network, then run the "
-            "command again",
+            hint=f"check {_CHECK_ADDRESS.get(uri.scheme, 'the URI')} and {_network()}, then run "
+            "the command again",
             uri=str(uri),
         )
-    return _unexplained(uri, said) if _ANSWERED.search(said) else None
+    is_ours = uri.scheme == "file" and _OF_THE_MACHINE.search(said)
+    return _unexplained(uri, said) if is_ours or _ANSWERED.search(said) else None
+
+
+def _no_bucket(uri: Uri) -> StoreNotFoundError:
+    return StoreNotFoundError(
+        f"the bucket {uri.bucket} does not exist",
+        hint=f"check the name, or create it: aws s3 mb s3://{uri.bucket}"
+        if uri.scheme == "s3"
+        else "check the name, or create it: az storage container create "
+        f"--account-name {uri.azure[1]} --name {uri.azure[0]}",
+        uri=str(uri),
+    )
+
+
+def _network() -> str:
+    """Name what is between this process and a server; a proxy's URL may have a password."""
+    proxies = [one for one in _PROXIES if os.environ.get(one)]
+    if not proxies:
+        return "the network"
+    return f"the proxy in {proxies[0]} (NO_PROXY lists hosts that are reached without it)"
 
 
 def _unexplained(uri: Uri, said: str) -> SavepointsError:
     hint = f"check the URI, {_CHECK_ADDRESS.get(uri.scheme)} and the credentials, then run the "
     hint += "command again"
-    if uri.scheme == "file":
+    if _OPEN_FILES in said:
+        hint = "allow this user more open files (ulimit -n 4096), then run the command again"
+    elif uri.scheme == "file":
         hint = "check the URI, the free space and the permissions"
     elif "No space left on device" in said:
         # What passes through this process does so through a file.

@@ -297,6 +297,17 @@ def test_trap_no_hard_link_reaches_another_mount(
         on_other_mount.copy_from(on_local, "missing", "x")
 
 
+def test_trap_a_copy_that_cannot_be_written_blames_the_file_that_is_read(
+    on_local: Location, on_other_mount: Location
+) -> None:
+    """Of two disks, the one that is full was not named."""
+    on_local.put("a", b"data")
+    on_other_mount.put("b/c", b"in a directory that a file cannot replace")
+
+    with pytest.raises(SavepointsError, match=rf"^{on_other_mount}/b cannot be read or written"):
+        on_other_mount.copy_from(on_local, "a", "b")
+
+
 def test_trap_s3_copies_no_file_of_more_than_5_gib(
     on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

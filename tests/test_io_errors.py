@@ -1,13 +1,24 @@
-"""What S3 says instead of a file: named with the way out, and never taken for damage."""
+"""What is said instead of a file: named with the way out, and never taken for damage."""
 
 from __future__ import annotations
 
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
-from savepoints.errors import SavepointsError, VerificationError
+from savepoints.errors import (
+    SavepointsError,
+    StoreNotFoundError,
+    UnreachableError,
+    VerificationError,
+)
 from savepoints.handle import Store
 from savepoints.io import Location
 from tests.denied import answering
+from tests.samples import savepoint
 
 ARCHIVED = (
     "<Code>InvalidObjectState</Code><Message>The operation is not valid for the object's storage "
@@ -52,3 +63,55 @@ def test_trap_what_s3_answers_is_called_damage_or_a_lack_of_permissions(
                 ask()
             assert way_out in refused.value.hint
             assert not isinstance(refused.value, VerificationError)
+
+
+@contextmanager
+def no_more_open_files() -> Iterator[None]:
+    """Refuse this process each further file: the lowest free descriptor is its limit."""
+    lowest = os.dup(0)
+    os.close(lowest)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_trap_a_process_with_too_many_open_files_calls_the_catalog_damaged(
+    local_store: Store,
+) -> None:
+    """As does one that may not read a file of another user: \"rebuild it\" made that worse."""
+    local_store.catalog.add(savepoint(1))
+
+    with no_more_open_files(), pytest.raises(SavepointsError) as refused:
+        local_store.catalog.all()
+
+    assert "Too many open files" in refused.value.message
+    assert "ulimit -n" in refused.value.hint
+    assert not isinstance(refused.value, VerificationError)
+    assert len(local_store.catalog.all()) == 1
+
+
+def test_trap_a_bucket_that_does_not_exist_is_a_damaged_table(on_s3: Location) -> None:
+    """By whichever way it is asked for: a table of it was to be rebuilt."""
+    store = Store.at("s3://nobody-made-this/store")
+
+    for ask in (lambda: store.root.get("store.json"), store.generations.all, store.catalog.all):
+        with pytest.raises(StoreNotFoundError, match="the bucket nobody-made-this does not exist"):
+            ask()
+
+
+def test_trap_a_proxy_that_does_not_answer_is_not_named(
+    on_s3: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its URL is not shown: it may have a password."""
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://user:word@127.0.0.1:1")
+
+    with pytest.raises(UnreachableError) as refused:
+        Location.of("s3://asked-by-nobody-else/store").get("store.json")
+
+    assert "the proxy in HTTP_PROXY (NO_PROXY" in refused.value.hint
+    assert "word" not in str(refused.value)

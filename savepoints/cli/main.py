@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 from savepoints.cli import streams
 from savepoints.cli.options import before_the_command
 from savepoints.cli.output import Terminal
-from savepoints.errors import SavepointsError, UsageError
+from savepoints.errors import EnvironmentUnfitError, SavepointsError, StoppedError, UsageError
 
 # For a call that cannot be parsed; otherwise the command reads the format itself.
 _JSON = re.compile(r"(^| )(-o ?|--output[ =])json( |$)")
@@ -25,6 +25,7 @@ _EXTRA = re.compile(r"unexpected extra argument \((.+)\)")
 
 _LOG = logging.getLogger(__name__)
 
+_STOPPED_HINT = "see whether anything is unfinished: savepoints operations list"
 _COMMANDS = Path(__file__).parent / "commands"
 # Modules are imported only when their command is called, so that --help answers at once.
 _SECTIONS: dict[str, tuple[str, ...]] = {
@@ -135,9 +136,9 @@ def main() -> None:
     streams.prepare()
     code = _run(Terminal(), sys.argv[1:])
     logging.shutdown()
-    with suppress(BrokenPipeError):  # As in `savepoints list | head`.
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # As in `savepoints list | head`; a full disk was told of.
+            stream.flush()
     os._exit(code)
 
 
@@ -151,6 +152,20 @@ def _usage_hint(error: click.UsageError) -> str:
     return f"{path} --help"
 
 
+def _without_directory(error: Exception) -> EnvironmentUnfitError | None:
+    """Return the error for a working directory that is gone, as after a deployment."""
+    if not isinstance(error, FileNotFoundError):
+        return None
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return EnvironmentUnfitError(
+            "the working directory of this command was removed",
+            hint="change to a directory that exists (cd), then run the command again",
+        )
+    return None
+
+
 def _run(output: Terminal, arguments: list[str]) -> int:
     if _JSON.search(" ".join(arguments)):
         output.format = "json"
@@ -159,8 +174,9 @@ def _run(output: Terminal, arguments: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt):
-        output.err.print("interrupted")
-        return 130
+        stopped = StoppedError("interrupted", hint=_STOPPED_HINT)
+        output.error(stopped)
+        return stopped.exit_code
     except click.UsageError as error:
         output.error(UsageError(error.format_message(), hint=_usage_hint(error)))
         return UsageError.exit_code
@@ -171,9 +187,13 @@ def _run(output: Terminal, arguments: list[str]) -> int:
         from savepoints.spark import causes
 
         _LOG.debug("unexpected", exc_info=True)
-        unexpected = causes.of(error) or SavepointsError(
-            f"unexpected {type(error).__name__}: {error}",
-            hint="run the command again with --log-level DEBUG and report the output",
+        unexpected = (
+            causes.of(error)
+            or _without_directory(error)
+            or SavepointsError(
+                f"unexpected {type(error).__name__}: {error}",
+                hint="run the command again with --log-level DEBUG and report the output",
+            )
         )
         output.error(unexpected)
         return unexpected.exit_code

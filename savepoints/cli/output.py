@@ -13,7 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TextIO, TypeVar
 
 from rich import box
 from rich.cells import cell_len
@@ -43,8 +43,8 @@ class Terminal:
 
     format: OutputFormat = "text"
     progress_style: ProgressStyle = "auto"
-    out: _Console = field(default_factory=lambda: _console(sys.stdout))
-    err: _Console = field(default_factory=lambda: _console(sys.stderr))
+    out: _Console = field(default_factory=lambda: _console(_Stream(sys.stdout, _refuse)))
+    err: _Console = field(default_factory=lambda: _console(_Stream(sys.stderr, _go_on)))
     _begun: float = field(default_factory=time.monotonic)
 
     def document(self, **content: object) -> None:
@@ -203,6 +203,50 @@ def _data(value: object) -> str:
 
 def _message(text: str) -> str:
     return escape(secrets.mask(text))
+
+
+class _Stream:
+    """A stream that cannot be written at times: a log has filled its disk, or a terminal is gone.
+
+    That nobody reads it any more is for its console.
+    """
+
+    def __init__(self, stream: TextIO, unwritten: Callable[[OSError], None]) -> None:
+        """Keep what to do then."""
+        self._stream = stream
+        self._unwritten = unwritten
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever a stream has)
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> None:
+        """Write a text, as far as that is possible now."""
+        self._try(lambda: self._stream.write(text))
+
+    def flush(self) -> None:
+        """Write what was kept back, as far as that is possible now."""
+        self._try(self._stream.flush)
+
+    def _try(self, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._unwritten(error)
+
+
+def _go_on(_error: OSError) -> None:
+    """Lose messages rather than interrupt a verb between two of its steps."""
+
+
+def _refuse(error: OSError) -> None:
+    """Fail, or a command would seem to have shown everything."""
+    raise SavepointsError(
+        f"the result cannot be written to stdout: {error.strerror or error}",
+        hint="make room where stdout goes, then ask again; what the command was to change is "
+        "changed (savepoints events)",
+    ) from None
 
 
 def _console(stream: Any) -> _Console:  # noqa: ANN401  (any text stream)

@@ -11,9 +11,18 @@ from contextlib import contextmanager
 _LOG = logging.getLogger(__name__)
 
 
+def ending() -> list[signal.Signals]:
+    """Return the signals by which a machine asks a process to end.
+
+    A SIGHUP that is ignored stays so: that is what `nohup` is for.
+    """
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGTERM] if is_ignored else [signal.SIGTERM, signal.SIGHUP]
+
+
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Let SIGTERM and SIGINT call `stop`, as `Runner.stop`; a second one is obeyed at once.
+    """Let those of `ending` and SIGINT call `stop`, as `Runner.stop`; a second is obeyed at once.
 
     In another thread than the main one nothing changes: Python gives signals to that one only.
     """
@@ -27,7 +36,7 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(one, before)
         stop()
 
-    previous = {one: signal.signal(one, handle) for one in (signal.SIGTERM, signal.SIGINT)}
+    previous = {one: signal.signal(one, handle) for one in (signal.SIGINT, *ending())}
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What an error out of Spark means when its cause is this process: jars it lacks, a JVM that ended.
+"""What an error out of Spark means when its cause is the machine: jars, room, a JVM that ended.
 
 Spark says either in a hundred lines of Java, and py4j in the words of a socket. The texts were seen
 in Spark 4.2: for data sources in `DataSource.lookupDataSource`, for Delta's catalog in `Catalogs`,
@@ -29,6 +29,14 @@ _SIGNS = {
     )
 }
 
+# What the machines of Spark lack, by what their systems say, and how they get it.
+_LACKS = {
+    "No space left on device": "free some space where the store, the checkpoint and the tables are "
+    "and in Spark's own directories (spark.local.dir), then run the command again",
+    "Too many open files": "allow the user of Spark more open files (ulimit -n 65536), then run "
+    "the command again",
+}
+
 
 def of(error: BaseException) -> EnvironmentUnfitError | None:
     """Return the error that names the cause, None if it is not this process.
@@ -49,6 +57,9 @@ def of(error: BaseException) -> EnvironmentUnfitError | None:
                 'set "spark.jars.packages" in [spark.conf]',
                 jars=owner,
             )
+    for said, hint in _LACKS.items():
+        if said in text and not isinstance(error, OSError):  # Which is this process' own.
+            return EnvironmentUnfitError(f"a task of Spark failed: {said}", hint=hint)
     if private_api.has_ended():
         return EnvironmentUnfitError(
             "the JVM of this process has ended",
@@ -62,7 +73,7 @@ def named() -> Iterator[None]:
     """Raise the error that names the cause instead of Spark's.
 
     Raises:
-        EnvironmentUnfitError: If Spark lacks jars, or its JVM has ended.
+        EnvironmentUnfitError: If Spark lacks jars, room or files, or its JVM has ended.
     """
     try:
         yield

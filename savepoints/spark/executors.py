@@ -39,10 +39,18 @@ def with_package(spark: SparkSession) -> SparkSession:
     if application in _SENT:
         return spark
     file = temporary.directory("package") / "savepoints.zip"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for source in sorted(_PACKAGE.rglob("*.py")):
-            archive.write(source, source.relative_to(_PACKAGE.parent))
+    pack(_PACKAGE, file)
     context.addPyFile(str(file))
     _SENT.add(application)
     _LOG.info("sent this package to the executors of %s", application)
     return spark
+
+
+def pack(package: Path, file: Path) -> None:
+    """Write the Python of a package into a zip file.
+
+    Installers that make the same bytes each time date files 1970, which a zip file cannot.
+    """
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+        for source in sorted(package.rglob("*.py")):
+            archive.write(source, source.relative_to(package.parent))

@@ -62,10 +62,12 @@ def on_end(
     def remove() -> None:
         # py4j's errors have no common root; the listeners of a JVM end with it.
         with suppress(Exception):
-            spark.streams.removeListener(listener)
+            streams.removeListener(listener)
 
     run_id, listener = str(query.runId), Listener()
-    spark.streams.addListener(listener)
+    # Spark tells each session of its own queries only.
+    streams = private_api.session_of(query, spark).streams
+    streams.addListener(listener)
     if not query.isActive:  # It ended before the listener was added.
         ended()
     return remove

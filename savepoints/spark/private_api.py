@@ -4,6 +4,7 @@
 | --- | --- | --- | --- |
 | `StreamExecution.sink` | the table of a query that nobody named | 3.5 to 4.2 | name it |
 | `StreamExecution.resolvedCheckpointRoot` | `attach` without `checkpoint=` | 3.5 to 4.2 | give it |
+| `StreamExecution.queryExecutionThread` | the end of a query without session | 4.2 | no wait |
 | `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
 | `LogicalPlan.toJSON` | if a program is the one that ran before | 3.5 to 4.2 | it is compared |
@@ -29,6 +30,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -68,6 +70,12 @@ def gateway(spark: SparkSession) -> JavaObject:
     return spark.sparkContext._gateway
 
 
+def has_session() -> bool:
+    """Return True if this process has a session, whatever has become of its JVM."""
+    pyspark = sys.modules.get("pyspark")
+    return bool(pyspark and pyspark.SparkContext._active_spark_context)
+
+
 def has_ended() -> bool:
     """Return True if this process has a session whose JVM has ended or is shutting down."""
     pyspark = sys.modules.get("pyspark")
@@ -79,6 +87,27 @@ def has_ended() -> bool:
         return bool(context._jsc.sc().isStopped())
     except Exception:  # noqa: BLE001  (py4j's errors have no common root)
         return True
+
+
+def session_of(query: StreamingQuery, spark: SparkSession) -> SparkSession:
+    """Return the session that a query was started in, given any of the same Spark."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession(spark.sparkContext, query._jsq.sparkSession())
+
+
+def is_stopped(query: StreamingQuery) -> bool:
+    """Return True if the session of a query was stopped; fails without its JVM.
+
+    The query has ended then, but may say for ever that it is active: its thread cannot tell.
+    """
+    return bool(query._jsq.sparkSession().sparkContext().isStopped())
+
+
+def await_thread(query: StreamingQuery, seconds: float) -> None:
+    """Wait for the end of a query's thread, which Spark itself does not await without a session."""
+    with suppress(Exception):  # Another version of Spark has no such member.
+        execution(query).queryExecutionThread().join(int(seconds * 1000))
 
 
 def java_session(spark: SparkSession) -> JavaObject:

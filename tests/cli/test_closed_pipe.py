@@ -1,15 +1,23 @@
-"""Where a command's output goes may go away, be closed, or lack letters."""
+"""What a command stands on may go away, be full or closed: its streams, its directory, itself."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from savepoints.cli import output
 from savepoints.cli.output import Terminal
 from savepoints.handle import Store
+from savepoints.model import Savepoint
+from savepoints.store.tables.catalog import Catalog
+from tests.e2e.shop import called
 from tests.samples import savepoint
 
 
@@ -47,6 +55,41 @@ def test_trap_a_list_of_which_only_the_head_is_read_is_a_failure(local_store: St
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_trap_a_full_disk_under_its_log_ends_a_command_before_it_has_done_anything(
+    local_store: Store,
+) -> None:
+    """Of what is shown nobody needs to know; what was asked for must be there, or be missed."""
+    local_store.catalog.add(savepoint(1))
+
+    tagged = shell("tag latest a --yes 2>/dev/full", local_store)
+    listed = shell("list >/dev/full", local_store)
+    as_json = shell("list -o json >/dev/full", local_store)
+
+    assert (tagged.returncode, local_store.catalog.all()[0].tags) == (0, ("a",))
+    assert (listed.returncode, as_json.returncode) == (1, 1)
+    assert "cannot be written to stdout: No space left on device" in listed.stderr
+    assert json.loads(as_json.stderr)["name"] == "SavepointsError"
+
+
+def test_trap_ctrl_c_is_text_where_json_was_asked_for(
+    local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = Catalog.all
+
+    def interrupted(self: Catalog) -> list[Savepoint]:
+        signal.raise_signal(signal.SIGINT)
+        return read(self)
+
+    monkeypatch.setattr(Catalog, "all", interrupted)
+
+    code, out, err = called("list", "-o", "json", "--store", str(local_store.root))
+
+    assert (code, out) == (130, "")
+    said = json.loads(err)
+    assert (said["code"], said["name"], said["message"]) == (130, "StoppedError", "interrupted")
+    assert "savepoints operations list" in said["hint"]
+
+
 def test_trap_closed_streams_end_a_command_in_a_traceback(local_store: Store) -> None:
     """As daemons leave them: `savepoints run clicks <&- >&- 2>&-`."""
     tagged = local_store.catalog
@@ -72,3 +115,26 @@ def test_trap_a_letter_that_the_terminal_lacks_is_a_failure(local_store: Store) 
     assert r"zw\xf6lf" in done.stdout
     assert r"zw\xf6lf" in listed.stdout
     assert "\n ----" in listed.stdout
+
+
+def test_trap_a_working_directory_that_was_removed_is_an_unexpected_error(
+    local_store: Store, tmp_path: Path
+) -> None:
+    """As where a deployment has put another one in its place."""
+    settings = tmp_path / "savepoints.toml"
+    settings.write_text('[queries.q]\napp = "shop:app"\ncheckpoints = "/nowhere"\n')
+    there = Path.cwd()
+    gone = tmp_path / "release-1"
+    gone.mkdir()
+    os.chdir(gone)
+    try:
+        gone.rmdir()
+        words = ["run", "q", "--store", str(local_store.root), "--config", str(settings)]
+        code, _, err = called(*words, "-o", "json")
+    finally:
+        os.chdir(there)
+
+    assert code == 1
+    said = json.loads(err.splitlines()[-1])
+    assert said["message"] == "the working directory of this command was removed"
+    assert "cd" in said["hint"]

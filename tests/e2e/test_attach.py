@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -147,6 +148,53 @@ def test_trap_spark_does_not_tell_that_the_query_ended(
 
     wait_until(lambda: not attached.active, "the next tick has seen it")
     wait_until(lambda: lease.holder(job.store.root, "clicks") is None, "the lease is free")
+
+
+def test_trap_the_end_of_a_query_is_heard_in_its_own_session_only(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Attached by another one, it kept its lease until the next savepoint was due."""
+    job = Job(spark.newSession(), tmp_path)
+    attached = savepoints.attach(
+        spark, job.query, every="1h", store=str(job.store.root), forms=("native",)
+    )
+
+    job.query.stop()
+
+    wait_until(lambda: not attached.active, "no more savepoints are taken")
+    wait_until(lambda: lease.holder(job.store.root, "clicks") is None, "the lease is free")
+
+
+def test_trap_a_second_query_takes_the_name_of_another_without_a_word(
+    job: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its first savepoint ends the generation of the other, whose driver is then stopped."""
+    assert job.attach(every="1h").stop() is not None
+    first, job.checkpoint = job.checkpoint, job.directory / "another"
+    job.query = job.start()
+
+    job.attach(every="1h").detach()
+
+    assert f"{first} was the checkpoint of clicks until now" in caplog.text
+    assert "name='…'" in caplog.text
+    job.store.generations.begin("clicks", 2, Location.of(str(first)) / "2", by="rollback")
+    with pytest.raises(UsageError, match="the checkpoint of the query clicks is"):
+        job.attach(every="1h")
+    assert lease.holder(job.store.root, "clicks") is None
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_trap_a_process_that_is_forked_ends_the_query_of_its_parent(job: Job) -> None:
+    """It has the same objects, and ends what has not been stopped as every program does."""
+    attached = job.attach(every="1h")
+    child = multiprocessing.get_context("fork").Process(target=int)
+
+    child.start()
+    child.join(60)
+
+    assert child.exitcode == 0
+    assert (attached.active, job.query.isActive) == (True, True)
+    assert lease.holder(job.store.root, "clicks") is not None
 
 
 def test_trap_an_attach_that_failed_keeps_the_query_for_itself(

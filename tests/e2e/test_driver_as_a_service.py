@@ -102,7 +102,9 @@ def test_trap_a_signal_to_the_whole_group_ends_the_jvm_before_the_last_savepoint
     os.killpg(process.pid, signal.SIGTERM)
 
     assert process.wait(120) == 1
-    found = re.search(r"the JVM of this driver has ended.*\nhint: save it: (.*);", service.said)
+    found = re.search(
+        r"the JVM of this driver has ended.*\nhint: save that batch: (.*);", service.said
+    )
     assert found is not None, service.said
     store = Store.open(service.environment["SAVEPOINTS_STORE"])
     assert store.catalog.all() == []

@@ -66,6 +66,30 @@ def test_the_owner_of_missing_jars_is_named_with_the_setting(owner: str) -> None
         assert "spark.jars.packages" in found.value.hint
 
 
+# What a task says that writes rows to a full disk, and one that may open no more files.
+LACKS = {
+    "spark.local.dir": (
+        "Job aborted due to stage failure: Task 1 in stage 6.0 failed 1 times, most recent "
+        "failure: Lost task 1.0 in stage 6.0 (TID 15) (192.0.2.2 executor driver): "
+        "org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat org"
+    ),
+    "ulimit -n": "java.io.FileNotFoundException: /lake/part-0.parquet (Too many open files)",
+}
+
+
+@pytest.mark.parametrize("way_out", list(LACKS))
+def test_trap_a_full_disk_is_a_hundred_lines_of_java(way_out: str) -> None:
+    with (
+        pytest.raises(EnvironmentUnfitError, match="a task of Spark failed: ") as found,
+        causes.named(),
+    ):
+        raise RuntimeError(LACKS[way_out])
+
+    assert "\n" not in found.value.message
+    assert way_out in found.value.hint
+    assert causes.of(OSError(28, "No space left on device")) is None, "it is not Spark's"
+
+
 @pytest.mark.parametrize(
     "error",
     [

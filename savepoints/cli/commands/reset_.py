@@ -204,7 +204,7 @@ def _target(given: Mapping[str, Any]) -> Target | datetime:
         "by_duration": lambda text: utc_now() - parse_duration(text),
         "shift_by": lambda records: Target("shift", records),
         "from_file": lambda file: Target(
-            "file", offsets=parse_group_csv(file.read_text(), given.get("group"))
+            "file", offsets=parse_group_csv(file.read_text("utf-8"), given.get("group"))
         ),
     }
     found = [meaning(given[name]) for name, meaning in meanings.items() if name in given]

@@ -86,9 +86,9 @@ def command(
 ) -> None:
     """Run the current generation of QUERY and take savepoints periodically.
 
-    SIGTERM or Ctrl-C lets the running batch finish, takes a savepoint and exits with 0. Before the
-    first batch after a restore, the program is run once on empty inputs and its state columns are
-    compared with the restored ones by name: Spark itself compares only types.
+    SIGTERM, SIGHUP or Ctrl-C lets the running batch finish, takes a savepoint and exits with 0.
+    Before the first batch after a restore, the program is run once on empty inputs and its state
+    columns are compared with the restored ones by name: Spark itself compares only types.
 
     With --until, --max-records or both, the query reads exactly up to that point, in batches of at
     most max_offsets_per_trigger records, and ends. A time means every record before it, by the

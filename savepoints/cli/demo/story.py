@@ -65,7 +65,7 @@ class Story:
 
     def begin(self, settings: str = SETTINGS) -> None:
         """Write the settings file and set the environment that commands need."""
-        (self.directory / "savepoints.toml").write_text(settings)
+        (self.directory / "savepoints.toml").write_text(settings, "utf-8")
         os.environ.update(self.world.environment)
         # First on the path: a user may have another package of that name.
         place = str(examples.directory())
@@ -138,7 +138,7 @@ class Story:
             f"export {name}={shlex.quote(os.environ[name])}"
             for name in (*self.world.environment, _PATH)
         )
-        (self.directory / "env.sh").write_text(exports + "\n")
+        (self.directory / "env.sh").write_text(exports + "\n", "utf-8")
         self.output.line(f"The store is s3://{BUCKET}/savepoints; everything is up. Try:")
         self.output.line(f"  cd {self.directory} && . ./env.sh")
         self.output.line("  savepoints list")

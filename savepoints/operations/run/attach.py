@@ -8,16 +8,15 @@ and it sees when the query was taken elsewhere meanwhile.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
-from weakref import WeakSet
+from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
 from savepoints.config import settings as config_settings
@@ -33,20 +32,18 @@ from savepoints.errors import (
     UnreachableError,
 )
 from savepoints.io import Location
-from savepoints.model import FORMS, Form, Generation, Savepoint, several
+from savepoints.model import FORMS, Form, Savepoint, several
 from savepoints.observe.outage import Outage
-from savepoints.observe.recorder import recording
-from savepoints.operations.run import ended_jvm, final_savepoint, overtaken, periodic
+from savepoints.operations.run import ended_jvm, final_savepoint, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
+from savepoints.operations.run.subject import OnEnded, Subject
 from savepoints.operations.savepoint import create, history
 from savepoints.plan import silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.spark import classic, listener, private_api, table_names
-from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,85 +51,12 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-OnEnded = Literal["stop", "detach"]
-
 _POLL_SECONDS = 0.02
 # Of a driver that runs for years; the error of one refers to all that was known then.
 _ATTEMPTS_KEPT = 100
-# Those of this process, for as long as their threads refer to them.
-_ATTACHED: WeakSet[Attached] = WeakSet()
+# Those of this process that have not given their lease up.
+_ATTACHED: set[Attached] = set()
 _UNFIT = re.compile(r"[^A-Za-z0-9_.-]+")
-
-
-@dataclass(frozen=True)
-class _Subject:
-    """What is attached to."""
-
-    store: Store
-    name: str
-    query_id: str
-    checkpoint: Location
-    forms: tuple[Form, ...]
-    outputs: Mapping[str, str]
-    output_topics: tuple[str, ...] | None
-    on_ended: OnEnded
-    outage: Outage
-
-    @property
-    def generation(self) -> Generation | None:
-        return self.store.generations.of_checkpoint(self.checkpoint)
-
-    def lease(self) -> AbstractContextManager[Lease]:
-        return lease.hold(self.store.root, self.name, lease.ATTACH)
-
-    def require_present(self) -> None:
-        """Refuse a driver that must not write any more; the refusal is in the store's events.
-
-        Raises:
-            UnfinishedOperationError: If an operation on the query was interrupted.
-            NotAlignedError: See `refuse_ended` and `overtaken.refuse`.
-        """
-        try:
-            self.refuse_ended()
-            overtaken.refuse(
-                self.store, self.generation, self.name, self.query_id, self.checkpoint, self.outputs
-            )
-        except (UnfinishedOperationError, NotAlignedError):
-            with recording(self.store, lease.ATTACH, query=self.name):
-                raise
-
-    def refuse_ended(self) -> None:
-        """Refuse a checkpoint that is no longer the query's present.
-
-        Raises:
-            UnfinishedOperationError: If one was interrupted.
-        """
-        journal.refuse_unfinished(self.store.root, self.name)
-        mine = self.generation
-        if mine is None or mine.status == "current":
-            return
-        now = self.store.generations.find_current(self.name)
-        where = f"continues at {Uri.parse(now.checkpoint).for_spark}" if now else "has ended"
-        raise NotAlignedError(
-            f"{self.checkpoint} is no longer the checkpoint of {self.name}: its generation "
-            f"{mine.generation} has ended ({mine.ended_why}); the query {where}",
-            hint="set checkpointLocation to the checkpoint where the query continues, then start it"
-            if now
-            else f"show its history: savepoints lineage --query {self.name}",
-            query=self.name,
-        )
-
-    def take(self, exports: BackgroundExport | None = None) -> Attempt:
-        return periodic.take(
-            self.store,
-            query=self.name,
-            checkpoint=str(self.checkpoint),
-            forms=self.forms,
-            outputs=dict(self.outputs),
-            output_topics=self.output_topics,
-            outage=self.outage,
-            exports=exports,
-        )
 
 
 class Attached:
@@ -140,14 +64,13 @@ class Attached:
 
     def __init__(
         self,
-        query: StreamingQuery,
-        subject: _Subject,
+        subject: Subject,
         schedule: Schedule,
         held: Lease,
         leases: ExitStack,
     ) -> None:
         """Begin."""
-        self._query = query
+        self._query = subject.query
         self._subject = subject
         self._held = held
         self._leases = leases
@@ -201,7 +124,7 @@ class Attached:
             checkpoint=str(subject.checkpoint),
             outputs=dict(subject.outputs),
             output_topics=subject.output_topics,
-            forms=subject.forms if forms is None else forms,
+            forms=subject.possible(subject.forms if forms is None else several(forms, "forms")),
             tags=several(tags, "tags"),
             description=description,
         )
@@ -229,30 +152,30 @@ class Attached:
             NotAlignedError: If a rollback has replaced the checkpoint meanwhile.
             SavepointsError: If no savepoint could be taken; the query is stopped all the same.
         """
+        subject = self._subject
         with self._refusing_without_jvm():
             self._wait_for_batch(wait)
         self._stopping = True
         self._ticker.join()
         try:
             with self._refusing_without_jvm():
-                self._query.stop()
-            subject = self._subject
+                subject.stop()
             # What is newest of the query is then in another checkpoint, which is not this one's.
             subject.refuse_ended()
-            generation = subject.generation
+            generation, forms = subject.generation, subject.possible(subject.forms)
             if generation is None:
                 return final_savepoint.take(
                     subject.store,
                     subject.name,
                     checkpoint=subject.checkpoint,
-                    forms=subject.forms,
+                    forms=forms,
                     outputs=subject.outputs,
                     output_topics=subject.output_topics,
                 )
             return final_savepoint.savepoint(
                 subject.store,
                 generation,
-                forms=subject.forms,
+                forms=forms,
                 outputs=subject.outputs,
                 output_topics=subject.output_topics,
                 moved=False,
@@ -262,7 +185,7 @@ class Attached:
             self._release()
 
     def _tick(self) -> None:
-        if self._has_ended():
+        if self._subject.has_ended:
             self._query_ended()  # Spark's event of it can be lost.
             return
         try:
@@ -310,16 +233,10 @@ class Attached:
                     "other processes may assume that %s is free: %s", self._subject.name, error
                 )
 
-    def _has_ended(self) -> bool:
-        try:
-            return not self._query.isActive
-        except Exception:  # noqa: BLE001  (py4j's errors have no common root)
-            return True  # Its JVM is gone.
-
     def _make_way(self, name: str, store: Store) -> None:
         """Give the lease up to the next run of the query, if Spark has not told that it ended."""
         mine = self._subject
-        if (mine.name, mine.store.root) == (name, store.root) and self._has_ended():
+        if (mine.name, mine.store.root) == (name, store.root) and self._subject.has_ended:
             self._ticker.end()
             self._release()
 
@@ -328,17 +245,34 @@ class Attached:
         self._ticker.end()
         if self._stopping:
             return  # Whoever stops it takes a savepoint first.
-        threading.Thread(target=self._release, name="detach", daemon=True).start()
+        threading.Thread(target=self._release, name="detach").start()
+
+    def _end_with_program(self) -> None:
+        """End the query, as the end of its JVM will in a moment, and give the lease up."""
+        if self.active:
+            _LOG.warning(
+                "the program ends without attached.stop(), so no final savepoint of %s is taken",
+                self._subject.name,
+            )
+        self._stopping = True
+        self._ticker.join()
+        try:
+            if not self._subject.has_ended:
+                self._subject.stop()
+        finally:
+            self._release()
 
     def _release(self) -> None:
         with self._ending:
-            if self._has_ended():
-                # Whoever rolls it back next need not watch whether it goes on.
-                self._held.stopped(position.newest_in(self._subject.checkpoint, "commits"))
+            # Whoever rolls it back next need not watch whether it goes on, if that can be told.
+            with suppress(SavepointsError):
+                if self._subject.has_ended:
+                    self._held.stopped(position.newest_in(self._subject.checkpoint, "commits"))
             self._leases.close()
         self._stop_listening()
         # Whoever waits for the query need not wait for rows.
         self._exports.join()
+        _ATTACHED.discard(self)
 
     @contextmanager
     def _refusing_without_jvm(self) -> Iterator[None]:
@@ -358,7 +292,9 @@ class Attached:
     def _wait_for_batch(self, wait: timedelta) -> None:
         end = time.monotonic() + wait.total_seconds()
         begun = position.newest_in(self._subject.checkpoint, "offsets")
-        while self._query.isActive and self._query.status["isTriggerActive"]:
+        while not self._subject.lost_its_session and self._query.isActive:
+            if not self._query.status["isTriggerActive"]:
+                return
             if position.newest_in(self._subject.checkpoint, "commits") >= begun >= 0:
                 return
             if time.monotonic() > end:
@@ -422,8 +358,8 @@ def attach(
             `savepoints.toml` and the environment.
 
     Raises:
-        UsageError: If no store is given, the schedule is invalid, the checkpoint is not found, or
-            the checkpoint already has another name.
+        UsageError: If no store is given, the schedule is invalid, the checkpoint is not found or
+            already has another name, or the query of this name has another one since a rollback.
         StoreNotFoundError: If the bucket does not exist.
         QueryRunningError: If it runs elsewhere already.
         LockedError: If another verb has it at this moment.
@@ -442,7 +378,8 @@ def attach(
     opened = Store.at(uri or settings.store, settings=settings).make(_LOG.info)
     directory = Location.of(checkpoint or listener.checkpoint_of(query))
     called = opened.generations.name_of(directory, name) or query.name or str(query.id)
-    subject = _Subject(
+    subject = Subject(
+        query,
         opened,
         called,
         str(query.id),
@@ -464,6 +401,7 @@ def attach(
             if on_ended == "stop":
                 query.stop()
             raise
+        subject.tell_replaced()
         if outputs is None and not (subject.outputs or subject.output_topics):
             _LOG.warning(
                 "the output tables of %s are unknown, so its savepoints do not include them and a "
@@ -471,7 +409,7 @@ def attach(
                 "'s3://bucket/table'}), or {} if there are none",
                 called,
             )
-        attached = Attached(query, subject, schedule, held, leases)
+        attached = Attached(subject, schedule, held, leases)
         unless_attached.callback(attached.detach)
         attached._stop_listening = listener.on_end(spark, query, attached._query_ended)
         unless_attached.pop_all()
@@ -488,3 +426,22 @@ def _outputs(query: StreamingQuery, name: str, store: Store) -> dict[str, str]:
         return history.pinned_uris(store, name)
     place = Location.of(table)
     return {_UNFIT.sub("_", place.uri.path.rpartition("/")[2]) or "table": str(place)}
+
+
+def _end_all() -> None:
+    """End what nobody has stopped when the program ends, after what is under way.
+
+    Python ends a thread wherever it is: within the native code that reads and writes stores that
+    kills the process (exit code 139), and its lease would keep other machines from the query.
+    """
+    for one in list(_ATTACHED):
+        try:
+            one._end_with_program()
+        except Exception:  # noqa: BLE001  (the program has ended, and so must the others)
+            _LOG.exception("could not end %s in order", one._subject.name)
+
+
+# `atexit` is too late: by then `concurrent.futures`, with which savepoints are copied, has ended.
+threading._register_atexit(_end_all)  # type: ignore[attr-defined]
+# A process that is forked from this one ends while its parent's queries go on.
+os.register_at_fork(after_in_child=_ATTACHED.clear)

@@ -17,6 +17,7 @@ from savepoints.model import Savepoint
 from savepoints.operations.savepoint import export
 from savepoints.plan import Progress, silent
 from savepoints.runtime.ticker import Clock, clock_of
+from savepoints.spark import private_api
 from savepoints.store.root import Store
 
 _LOG = logging.getLogger(__name__)
@@ -119,6 +120,15 @@ class BackgroundExport:
         return max(1, int(spark.sparkContext.defaultParallelism) // _ONE_CORE_IN)
 
     def _export(self, savepoint: Savepoint) -> None:
+        if not private_api.has_session():
+            # One of its own would be what the program gets when it asks for its next session.
+            _LOG.warning(
+                "the Spark session was stopped before the state rows of %s were written; add them "
+                "with: savepoints export %s",
+                savepoint.id,
+                savepoint.id,
+            )
+            return
         try:
             export.execute(export.plan(self._store, savepoint.id), self._store, tasks=self._tasks())
         except SavepointNotFoundError:

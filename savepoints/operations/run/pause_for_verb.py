@@ -19,6 +19,7 @@ from savepoints.operations.run import pause
 from savepoints.operations.savepoint import create
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress
+from savepoints.runtime import stop_signals
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 
@@ -99,12 +100,11 @@ def undo(
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a verb as Ctrl-C does, so that the live query is let go on."""
+    """Let a signal to end it end a verb as Ctrl-C does, so that the live query is let go on."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {one: signal.signal(one, signal.default_int_handler) for one in numbers}
+    before = {one: signal.signal(one, signal.default_int_handler) for one in stop_signals.ending()}
     try:
         yield
     finally:

@@ -134,7 +134,7 @@ def _content(options: dict[str, str], name: str) -> str | None:
     if location is None or content is not None:
         return content
     try:
-        return Path(location).read_text()
+        return Path(location).read_text("utf-8")
     except OSError as error:
         why = f"is {location}, which cannot be read: {error.strerror}"
         raise _refused(f"{name}.location", why, "correct the path") from None

@@ -187,4 +187,4 @@ def _settings(checkpoint: Location, batch_id: int) -> dict[str, str]:
 
 def _source() -> str:
     """Return the Java of the tasks, also where the package is in a zip file."""
-    return (files(__package__) / "java" / f"{_CLASS}.java").read_text()
+    return (files(__package__) / "java" / f"{_CLASS}.java").read_text("utf-8")

@@ -128,7 +128,7 @@ def _written(store: RawStore, target: Location) -> JavaObject:
 def _sources() -> list[str]:
     """Return the Java of the writer, also where the package is in a zip file."""
     java = files(__package__) / "java"
-    return [(java / f"{one}.java").read_text() for one in _CLASSES]
+    return [(java / f"{one}.java").read_text("utf-8") for one in _CLASSES]
 
 
 def _fields(struct: DataType) -> list[StructField]:

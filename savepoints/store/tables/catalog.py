@@ -109,6 +109,7 @@ class Catalog:
         """
         wanted = frozenset(ids)
         changed: dict[str, Savepoint] = {}
+        self._table.require_room()  # Or the two would differ.
         for one in self.all():
             if one.id in wanted:
                 labels.change(self.root, one, change)

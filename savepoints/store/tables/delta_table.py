@@ -136,6 +136,16 @@ class StoreTable:
         if rows:
             self.append(rows)
 
+    def require_room(self) -> None:
+        """Check that there is room for a commit, before anything that goes with it is written.
+
+        On a full disk deltalake tells what happened, and a thread of it panics on stderr as well.
+
+        Raises:
+            SavepointsError: If there is too little.
+        """
+        self.location.require_space(_ROOM)
+
     def _commit(self, write: Callable[[DeltaTable, CommitProperties], object]) -> DeltaTable:
         """Write to the newest version, again and again while others are faster.
 
@@ -145,8 +155,7 @@ class StoreTable:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        # On a full disk deltalake tells what happened, and a thread of it panics on stderr as well.
-        self.location.require_space(_ROOM)
+        self.require_room()
         commit_id = str(uuid.uuid4())
         properties = CommitProperties(app_transactions=[Transaction(commit_id, 1)])
         is_repeated = False  # Before that nobody can have written it; to look reads the whole log.

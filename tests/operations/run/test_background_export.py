@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import SparkContext
 
 from savepoints import faults
 from savepoints.config.schedule import export_schedule
@@ -75,6 +76,24 @@ def test_trap_a_clock_set_back_puts_off_no_rows(
 
     assert left is not None
     assert 3500 < left <= 3600
+
+
+def test_trap_rows_begin_a_session_in_place_of_the_one_that_was_stopped(
+    local_store: Store,
+    taken: list[Savepoint],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The program would get it when it asks for its next, without the settings that it gives."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # As `spark.stop()` does.
+
+    with BackgroundExport(local_store, "each") as exports:
+        exports.add(taken[0])
+
+    said = f"the Spark session was stopped before the state rows of {taken[0].id} were written"
+    assert said in caplog.text
+    assert f"savepoints export {taken[0].id}" in caplog.text
+    assert SparkContext._active_spark_context is None
 
 
 @pytest.mark.spark

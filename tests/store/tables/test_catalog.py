@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from deltalake import DeltaTable
 
-from savepoints.errors import AmbiguousNameError, SavepointNotFoundError, UsageError
+from savepoints.errors import (
+    AmbiguousNameError,
+    SavepointNotFoundError,
+    SavepointsError,
+    UsageError,
+)
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import FORMS, Edit, OperatorState, OutputVersion, Savepoint
+from savepoints.store.savepoint import labels
 from savepoints.store.tables.catalog import Catalog, resolve
 from tests.processes import at_once
 from tests.samples import BEGINNING, KAFKA, savepoint
@@ -126,6 +133,22 @@ def test_four_processes_that_export_and_add_at_once_lose_nothing(on_s3: Location
         **dict.fromkeys(range(4), FORMS),
         **dict.fromkeys(range(100, 104), ("native",)),
     }
+
+
+def test_trap_a_full_disk_leaves_labels_that_the_catalog_does_not_have(
+    local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever expired savepoints to make room had them expired in their files alone."""
+    local_store.catalog.add(savepoint(1))
+    full = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+
+    with pytest.raises(SavepointsError, match="too little free space"):
+        local_store.catalog.relabel(
+            [savepoint(1).id], lambda labels: dataclasses.replace(labels, state="expired")
+        )
+
+    assert labels.read(local_store.root, savepoint(1).id) is None
 
 
 def test_adding_again_changes_nothing(on_local: object, local_store: Store) -> None:
