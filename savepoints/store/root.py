@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ from savepoints.store.tables.events import Events
 from savepoints.store.tables.generations import Generations
 from savepoints.store.tables.merge_ledger import Ledger
 from savepoints.store.tables.open_tables import OpenTables
+from savepoints.uri import written
 
 # A file that says that its directory is a store, and of which format.
 _MARK = "store.json"
@@ -60,24 +62,29 @@ class Store:
 
     @classmethod
     def at(  # noqa: PYI019
-        cls: type[_S], uri: str, *, settings: Settings | None = None, any_line: bool = False
+        cls: type[_S],
+        uri: str | os.PathLike[str],
+        *,
+        settings: Settings | None = None,
+        any_line: bool = False,
     ) -> _S:
         """Return the store at a URI, as `open` does, whether or not there is one yet."""
-        if not uri:
+        text: str = written(uri)
+        if not text:
             raise UsageError(
                 "no store was given",
                 hint="set store in savepoints.toml, set the environment variable SAVEPOINTS_STORE, "
                 "or pass the URI, for example --store s3://bucket/path",
             )
-        if found := re.search(r"[?#]", uri):
+        if found := re.search(r"[?#]", text):
             # The rest may be a token: it is not repeated, and no table is made with it in its name.
             raise UsageError(
-                f"the URI of the store, {uri[: found.start()]!r}, is followed by {found[0]!r}, "
+                f"the URI of the store, {text[: found.start()]!r}, is followed by {found[0]!r}, "
                 "which is not supported",
                 hint="remove it and everything after it; credentials come from the AWS environment "
                 "variables",
             )
-        root = Location.of(uri)
+        root = Location.of(text)
         if found := re.search(r"%[0-9A-Fa-f]{2}", str(root)):
             raise UsageError(
                 f"the URI of the store, {str(root)!r}, contains {found[0]!r}, which "
@@ -95,7 +102,11 @@ class Store:
 
     @classmethod
     def open(  # noqa: PYI019
-        cls: type[_S], uri: str, *, settings: Settings | None = None, any_line: bool = False
+        cls: type[_S],
+        uri: str | os.PathLike[str],
+        *,
+        settings: Settings | None = None,
+        any_line: bool = False,
     ) -> _S:
         """Open the store at a URI.
 
