@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
-from urllib.parse import unquote
 
 from savepoints.config.settings import Settings
+from savepoints.delta_reader import refuse_unwritable
 from savepoints.errors import (
     IncompatibleError,
     SavepointsError,
@@ -85,19 +85,7 @@ class Store:
                 "variables",
             )
         root = Location.of(text)
-        if found := re.search(r"%[0-9A-Fa-f]{2}", str(root)):
-            raise UsageError(
-                f"the URI of the store, {str(root)!r}, contains {found[0]!r}, which "
-                f"deltalake takes for {unquote(found[0])!r}: the tables of the store "
-                "would lie in two places",
-                hint="choose a path in which no '%' stands before two digits or letters A to F",
-            )
-        if found := re.search(r"[][^|\\]", str(root)):
-            raise UsageError(
-                f"the URI of the store, {str(root)!r}, contains {found[0]!r}: deltalake opens no "
-                "tables at such a place",
-                hint="choose a path without any of the characters [ ] ^ | \\",
-            )
+        refuse_unwritable(root.uri, "the store")
         return cls(root, any_line, settings or Settings())
 
     @classmethod
