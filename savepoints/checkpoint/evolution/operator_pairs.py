@@ -32,7 +32,10 @@ WITH_PLAIN_KEYS = frozenset(
 )
 
 
-_REPEATED = "start the changed program without state: savepoints reset QUERY --to-earliest --outputs truncate"
+_REPEATED = (
+    "start the changed program without state: savepoints reset QUERY --to-earliest "
+    "--outputs truncate"
+)
 
 
 @dataclass(frozen=True)
