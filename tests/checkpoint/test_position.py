@@ -112,6 +112,8 @@ def test_offsets_that_are_missing_are_named(place: Location) -> None:
         ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_CHECKPOINT] Cannot read RocksDB checkpoint", True),
         ("org.rocksdb.RocksDBException: Corruption: block checksum mismatch", True),
         ("IllegalStateException: Incomplete log file in the offset commit log", True),
+        # What a program reads beside its inputs was written by another query's file sink.
+        ("Failed to read log file s3a://b/t/_spark_metadata/7. Incomplete log file", False),
         ("[MALFORMED_LOG_FILE] Log file was malformed: failed to read correct log version", True),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] AmazonS3: Status Code: 503, SlowDown", False),
         ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema", False),
