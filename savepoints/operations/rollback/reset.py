@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -35,6 +35,7 @@ from savepoints.operations.rollback import (
     journalled,
     next_outputs,
     notes,
+    recreated_topics,
     reset_offsets,
     reset_versions,
     safety_savepoint,
@@ -135,7 +136,7 @@ def plan(
         scope: Partitions to move; the others stay where they are.
         skipped: Topics that go to their end instead of the target.
         allow_data_loss: Accept that Kafka no longer has the first records, or partitions and topics
-            that were read.
+            that were read, as those that were recreated since.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         words: The request as command-line arguments, by which a repeated one is recognised.
         stopped: You have made sure that no driver runs the query; see `activity`.
@@ -146,7 +147,7 @@ def plan(
         UnfinishedOperationError: If another operation on the query was interrupted.
         UsageError: If an offset is out of range, or a topic or partition unknown.
         SourceDataGoneError: If records from the target on are gone from Kafka and in no archive,
-            or compacted.
+            or compacted; if a topic was deleted and recreated.
         NotFoundError: If events of a merge that is to be read again are in no archive.
         IncompatibleError: If a source is not Kafka's.
         NoCommittedBatchError: If state is to be kept and there is none.
@@ -163,7 +164,7 @@ def plan(
             raise journalled.begun_otherwise(known, "with another target or other options")
         return known
     context = QueryContext.open(store, query)
-    now = _present(context)
+    now, recreated = _present(context), frozenset[str]()
     assumed = activity.refuse_active(context, stopped=stopped)
     if now.tables:
         reset_versions.require_whole(target, state, scope, skipped)
@@ -176,6 +177,8 @@ def plan(
         )
         moves: tuple[Move, ...] = ()
     else:
+        recreated = recreated_topics.find(now.positions, context, allow_data_loss=allow_data_loss)
+        now = replace(now, positions=recreated_topics.forgotten(now.positions, recreated))
         moves = reset_offsets.resolve(
             target, now.positions, context, scope, skipped, allow_data_loss=allow_data_loss
         )
@@ -199,7 +202,7 @@ def plan(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(context, now, state, checkpoint, begin_at, rewound),
         ),
-        warnings=(*assumed, *about_reset),
+        warnings=(*assumed, *recreated_topics.notes(recreated), *about_reset),
         command=command,
         savepoint_id=present.safety_id if state == "keep" else None,
         checkpoint=checkpoint,
