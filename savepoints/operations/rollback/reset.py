@@ -164,7 +164,7 @@ def plan(
             raise journalled.begun_otherwise(known, "with another target or other options")
         return known
     context = QueryContext.open(store, query)
-    now, recreated = _present(context), frozenset[str]()
+    now = _present(context)
     assumed = activity.refuse_active(context, stopped=stopped)
     if now.tables:
         reset_versions.require_whole(target, state, scope, skipped)
@@ -178,7 +178,14 @@ def plan(
         moves: tuple[Move, ...] = ()
     else:
         recreated = recreated_topics.find(now.positions, context, allow_data_loss=allow_data_loss)
-        now = replace(now, positions=recreated_topics.forgotten(now.positions, recreated))
+        positions = recreated_topics.forgotten(now.positions, recreated)
+        is_whole = state == "empty" and scope is None and not skipped
+        level = reset_offsets.leveled(positions, target, is_whole=is_whole)
+        assumed += (
+            *recreated_topics.notes(recreated),
+            *reset_offsets.note_of_level(positions, level),
+        )
+        now = replace(now, positions=level)
         moves = reset_offsets.resolve(
             target, now.positions, context, scope, skipped, allow_data_loss=allow_data_loss
         )
@@ -202,7 +209,7 @@ def plan(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(context, now, state, checkpoint, begin_at, rewound),
         ),
-        warnings=(*assumed, *recreated_topics.notes(recreated), *about_reset),
+        warnings=(*assumed, *about_reset),
         command=command,
         savepoint_id=present.safety_id if state == "keep" else None,
         checkpoint=checkpoint,

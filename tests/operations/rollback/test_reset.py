@@ -337,6 +337,27 @@ def test_trap_two_sources_each_have_their_own_partitions(query: Query) -> None:
     ]
 
 
+@pytest.mark.parametrize("target", [Target("earliest"), Target("latest"), Target("offset", 2)])
+def test_trap_two_sources_of_one_topic_that_are_apart_can_go_nowhere(
+    query: Query, target: Target
+) -> None:
+    """Sources often are while records arrive, and a reset that all go to was refused as well."""
+    read_by(query, query.read(6, 3), query.read(4, 4))
+
+    plan = query.plan(target)
+
+    to = {"earliest": (0, 0), "latest": (10, 4), "offset": (2, 2)}[target.kind]
+    assert plan.sources == (("0", query.read(*to)), ("1", query.read(*to)))
+    assert [one.current for one in plan.moves] == [4, 3]
+    assert any("counted from the source that is behind" in one for one in plan.warnings)
+    for options in ({"state": "keep"}, {"scope": reset_targets.parse_scope([f"{query.topic}:0"])}):
+        with pytest.raises(UsageError, match="are at different offsets, 6 and 4") as refused:
+            query.plan(target, **options)
+        assert "--to-earliest" in refused.value.hint
+    with pytest.raises(UsageError, match="are at different offsets, 6 and 4"):
+        query.plan(Target("shift", -1))
+
+
 def test_trap_one_of_several_topics_was_deleted(query: Query, broker: Broker) -> None:
     """As one that a pattern matched: Spark refuses to go on, too, and so did each reset."""
     both = kafka_position({query.topic: {0: 6, 1: 3}, "deleted": {0: 5}})
