@@ -177,19 +177,12 @@ def plan(
         )
         moves: tuple[Move, ...] = ()
     else:
-        recreated = recreated_topics.find(now.positions, context, allow_data_loss=allow_data_loss)
-        positions = recreated_topics.forgotten(now.positions, recreated)
-        is_whole = state == "empty" and scope is None and not skipped
-        level = reset_offsets.leveled(positions, target, is_whole=is_whole)
-        assumed += (
-            *recreated_topics.notes(recreated),
-            *reset_offsets.note_of_level(positions, level),
-        )
-        now = replace(now, positions=level)
+        counted, told = _counted(context, now, target, state, scope, skipped, allow_data_loss)
+        now, assumed = replace(now, positions=counted), (*assumed, *told)
         moves = reset_offsets.resolve(
-            target, now.positions, context, scope, skipped, allow_data_loss=allow_data_loss
+            target, counted, context, scope, skipped, allow_data_loss=allow_data_loss
         )
-        begin_at = reset_offsets.begin_at(now.positions, moves)
+        begin_at = reset_offsets.begin_at(counted, moves)
     again = _merged_again(context, reset_offsets.offsets(moves))
     _require_state(query, state, now)
     checkpoint = context.checkpoint(to)
@@ -288,6 +281,26 @@ def _present(context: QueryContext) -> _Present:
         entry.names,
         tuple(one for one in positions if one is not None),
         watermark_ms,
+    )
+
+
+def _counted(
+    context: QueryContext,
+    now: _Present,
+    target: Target | datetime,
+    state: State,
+    scope: TargetScope | None,
+    skipped: Sequence[str],
+    allow_data_loss: bool,
+) -> tuple[tuple[KafkaOffsets, ...], tuple[str, ...]]:
+    """Return from where records are counted, by source, with notes; see the modules of both."""
+    recreated = recreated_topics.find(now.positions, context, allow_data_loss=allow_data_loss)
+    mine = recreated_topics.forgotten(now.positions, recreated)
+    is_whole = state == "empty" and scope is None and not skipped
+    level = reset_offsets.leveled(mine, target, is_whole=is_whole)
+    return level, (
+        *recreated_topics.notes(recreated),
+        *reset_offsets.note_of_level(mine, level),
     )
 
 
