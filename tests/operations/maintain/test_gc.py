@@ -18,7 +18,6 @@ from savepoints.model import Labels, Savepoint, new_id
 from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.maintain import gc
 from savepoints.operations.maintain.gc import Collected
-from savepoints.store import scratch as store_scratch
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.savepoint import labels
@@ -390,23 +389,6 @@ def test_trap_gc_without_grace_takes_a_scratch_directory_from_under_a_verb(
 
     assert left_over(store) == set()
     assert set(all_are_whole(store)) == {first.id, second.id}
-
-
-def test_trap_gc_without_grace_takes_what_a_merge_has_made_before_its_journal_begins(
-    local_store: Store,
-) -> None:
-    """A directory of which some files were gone was read as if it had never had them."""
-    operation_id = new_id("op", utc_now())
-    work = store_scratch.claim(local_store, operation_id)
-    assert store_scratch.claim(local_store, operation_id) == work
-    work.put("events/part-0.parquet", b"late events")
-
-    assert collected(local_store).files == 0
-    assert work.exists("events/part-0.parquet")
-
-    store_scratch.discard(local_store, operation_id)
-    assert not local_store.root.list("scratch")
-    assert not local_store.root.list("uses")
 
 
 def test_what_an_unfinished_operation_will_go_on_with_is_left(
