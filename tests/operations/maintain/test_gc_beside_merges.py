@@ -14,7 +14,7 @@ from savepoints.store import scratch
 def test_trap_gc_without_grace_takes_what_a_merge_has_made_before_its_journal_begins(
     local_store: Store,
 ) -> None:
-    """A directory of which some files were gone was read as if it had never had them."""
+    """Only a journal kept `gc` away, and a merge has none until it has replayed."""
     operation_id = new_id("op", utc_now())
     work = scratch.claim(local_store, operation_id)
     assert scratch.claim(local_store, operation_id) == work
