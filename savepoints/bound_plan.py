@@ -15,6 +15,7 @@ from savepoints.moments import require_zone
 from savepoints.plan import Plan
 from savepoints.spark import causes
 from savepoints.store.root import Store
+from savepoints.uri import written
 
 # Arguments of the function that plans or calls, and of the one that executes.
 _P = ParamSpec("_P")
@@ -180,7 +181,7 @@ def _completed(
 def _checked(
     function: Callable[..., Any], given: tuple[Any, ...], keywords: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Make tuples of what an argument for several values is given, such as a generator.
+    """Make tuples of what an argument for several values is given, and texts of paths.
 
     Raises:
         UsageError: If it is one text, or a time has no time zone.
@@ -195,7 +196,7 @@ def _checked(
             require_zone(value, name)
         if name in takes_several and isinstance(value, Iterable):
             return several(value, name)
-        return value
+        return written(value)
 
     named = [*map(checked, parameters, given), *given[len(parameters) :]]
     return named, {name: checked(name, value) for name, value in keywords.items()}

@@ -8,18 +8,56 @@ of small tables are fetched whole and decoded by PyArrow, for which a damaged fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
+from savepoints.errors import UsageError
 from savepoints.io import Location, in_parallel, storage_options
+from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
 
+# What deltalake reads as something else, so that it would open another directory.
+_ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+# Of these it opens a table, and panics when it writes.
+_UNWRITABLE = re.compile(r"[][^|]")
 # With a higher one Parquet's rows are not yet the table's: deletion vectors, mapped columns.
 _PLAIN_READER = 1
+
+
+def refuse_misread(uri: Uri, what: str = "a Delta table") -> None:
+    """Refuse a place that deltalake takes for another one, where another table may be."""
+    if found := _ESCAPED.search(str(uri)):
+        read_as = "/" if found[0] == "\\" else unquote(found[0])
+        raise UsageError(
+            f"the URI of {what}, {str(uri)!r}, contains {found[0]!r}, which deltalake takes for "
+            f"{read_as!r}: it would read and write in another directory",
+            hint="choose a path without \\, in which no '%' stands before two digits or letters A "
+            "to F",
+            uri=str(uri),
+        )
+
+
+def refuse_unwritable(uri: Uri, what: str = "a Delta table", instead: str = "") -> None:
+    """Refuse a place where deltalake cannot write.
+
+    Args:
+        instead: What to do about a table that is there already.
+    """
+    refuse_misread(uri, what)
+    if found := _UNWRITABLE.search(str(uri)):
+        raise UsageError(
+            f"the URI of {what}, {str(uri)!r}, contains {found[0]!r}: deltalake writes no tables "
+            "at such a place",
+            hint="choose a path without any of the characters [ ] ^ | \\"
+            + (f"; or {instead}" if instead else ""),
+            uri=str(uri),
+        )
 
 
 def open_delta(
@@ -31,12 +69,14 @@ def open_delta(
         options: deltalake's, by default those of the location.
 
     Raises:
+        UsageError: If deltalake would open a table at another place.
         TableNotFoundError: deltalake's, if there is no table.
         DeltaError: deltalake's, if it cannot be read.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
+    refuse_misread(location.uri)
     known = storage_options(location.uri) if options is None else dict(options)
     try:
         return DeltaTable(str(location), version=version, storage_options=known)

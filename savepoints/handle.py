@@ -6,6 +6,7 @@ execute it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -78,7 +79,7 @@ from savepoints.store import root
 from savepoints.store.tables import catalog
 from savepoints.store.tables.merge_ledger import MergePolicy
 from savepoints.ui import page as _page
-from savepoints.uri import Uri
+from savepoints.uri import Uri, written
 
 
 @named()
@@ -235,12 +236,12 @@ class Query:
 
     def merge(
         self,
-        batch: str | None,
+        batch: str | os.PathLike[str] | None,
         *,
         since: datetime | None = None,
         input_name: str | None = None,
         controls: int | None = None,
-        quarantine: str | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
         policy: MergePolicy = "exact",
         until: datetime | None = None,
         partial_history: bool = False,
@@ -267,10 +268,10 @@ class Query:
         """
         asked = MergeRequest(
             self.name,
-            batch,
+            written(batch),
             input_name,
             controls,
-            quarantine,
+            written(quarantine),
             policy,
             until,
             since,
@@ -286,12 +287,12 @@ class Query:
 
     def merge_through(
         self,
-        batch: str,
+        batch: str | os.PathLike[str],
         *,
         downstream: Downstream = "merge",
         input_name: str | None = None,
         controls: int | None = None,
-        quarantine: str | None = None,
+        quarantine: str | os.PathLike[str] | None = None,
         until: datetime | None = None,
         progress: Progress = silent,
     ) -> BoundPlan[MergePlan, ..., MergedThrough]:
@@ -311,7 +312,8 @@ class Query:
             IncompatibleError: If a reader cannot take over corrections exactly.
             LateBatchError: If rows of the batch are not events of the input.
         """
-        asked = MergeRequest(self.name, batch, input_name, controls, quarantine, "exact", until)
+        late, left = written(batch), written(quarantine)
+        asked = MergeRequest(self.name, late, input_name, controls, left, "exact", until)
         made = _cascade.prepare(self.store, asked, downstream, progress=progress)
 
         def execute(_plan: MergePlan, store: root.Store, **options: Any) -> MergedThrough:  # noqa: ANN401
@@ -394,8 +396,8 @@ class SavepointHandle:
         *names: str,
         app: str | None = None,
         outputs: CopyMode = "copy",
-        tables: Mapping[str, str] | None = None,
-        checkpoints: str | None = None,
+        tables: Mapping[str, str | os.PathLike[str]] | None = None,
+        checkpoints: str | os.PathLike[str] | None = None,
         form: Form | None = None,
         check_source: bool = True,
         even_broken: bool = False,
@@ -428,7 +430,14 @@ class SavepointHandle:
             UsageError: If the program is not known.
         """
         options = ForkOptions(
-            app, outputs, checkpoints, tables, form, check_source, even_broken, migration
+            app,
+            outputs,
+            written(checkpoints),
+            written(tables),
+            form,
+            check_source,
+            even_broken,
+            migration,
         )
         plan = _fork_plan.plan_all(self.store, self.id, names, options)
         return BoundPlan(plan, self.store, _fork.execute_all)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from savepoints.errors import IncompatibleError, UsageError
 
@@ -33,6 +34,16 @@ def is_table_name(text: str) -> bool:
     A directory of that name is written as `./main.sales.orders`.
     """
     return bool(_TABLE_NAME.fullmatch(text))
+
+
+def written(value: Any) -> Any:  # noqa: ANN401 - of any type but a path, it stays as it is.
+    """Return what a caller gave; a `pathlib.Path`, and those in a mapping, written as text."""
+    if isinstance(value, Mapping):
+        return {name: written(one) for name, one in value.items()}
+    if not isinstance(value, os.PathLike):
+        return value
+    text = os.fspath(value)
+    return f"./{text}" if is_table_name(text) else text
 
 
 def tables_of(texts: Iterable[str]) -> dict[str, str]:

@@ -214,3 +214,20 @@ def test_of_a_query_that_nobody_runs_its_name_is_enough(clicks: savepoints.Query
     renamed.execute()
 
     assert clicks.store.queries() == ["visits"]
+
+
+def test_trap_a_path_is_not_a_text_but_names_the_same_place(
+    clicks: savepoints.Query, on_local: Location, tmp_path: Path
+) -> None:
+    """It was a raw TypeError or AttributeError."""
+    root = Path(str(clicks.store.root))
+    there = Path(str(on_local))
+
+    assert savepoints.Store.open(root).root == clicks.store.root
+    assert savepoints.Store.at(tmp_path / "new").make().exists()
+    tables = {"totals": there / "output"}
+    saved = clicks.create(checkpoint=there / "live", outputs=tables, batch_id=2)  # type: ignore[arg-type]
+    assert saved.plan.outputs == {"totals": str(there / "output")}
+    plan = clicks.rollback("latest~1", to=there / "next")  # type: ignore[arg-type]
+    assert plan.execute().batch_id == 1
+    assert clicks.generation.checkpoint == str(there / "next")

@@ -14,6 +14,8 @@ _PATTERNS = (
 )
 # The program changed: an older state would not fit it either.
 _PROGRAM = ("SCHEMA_NOT_COMPATIBLE", "ROW_FORMAT_VALIDATION_FAILURE")
+# The log of a file sink, which a program reads: no older checkpoint mends that.
+_SINK = "/_spark_metadata/"
 # In the words of Spark, Hadoop and the JVM: the machine or the network failed, not the files.
 ELSEWHERE = (
     "HTTP request", "Status Code: 5", "Status Code: 403", "SlowDown", "AccessDenied",
@@ -26,7 +28,7 @@ ELSEWHERE = (
 
 def is_in(report: str) -> bool:
     """Return True if a Spark error is about damaged files, not about the program or machine."""
-    other = (*_PROGRAM, *ELSEWHERE)
+    other = (*_PROGRAM, _SINK, *ELSEWHERE)
     return any(pattern in report for pattern in _PATTERNS) and not any(
         pattern in report for pattern in other
     )

@@ -1,12 +1,12 @@
 """The position of a checkpoint: the last batch committed, the one begun, and the next.
 
-Reads only the two logs and `sources/<number>/0`: a few requests, however large the state.
+Reads only the two logs and `sources/<source>/0`: a few requests, however large the state.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from savepoints.errors import NoCommittedBatchError, NotAlignedError
 from savepoints.io import Location
 
 _BATCH = re.compile(r"^(?:offsets|commits)/(\d+)$")
-_INITIAL = re.compile(r"^sources/(\d+)/0$")
+_INITIAL = re.compile(r"^sources/([^/]+)/0$")
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,14 @@ def read(checkpoint: Location) -> CheckpointPosition:
         if committed is None
         else commit_log.parse(checkpoint.get(f"commits/{committed}"), f"commits/{committed}")
     )
-    initial = _initial(checkpoint)
+    next_ = None if begun is None else _offsets(checkpoint, begun)
+    known = newest or next_
+    initial = _initial(checkpoint, known.names if known else ())
     return CheckpointPosition(
         committed,
         _positions(newest, initial),
         begun,
-        () if begun is None else _positions(_offsets(checkpoint, begun), initial),
+        _positions(next_, initial),
         initial,
         bool(newest and commit and commit.next_watermark_ms > newest.watermark_ms),
     )
@@ -159,11 +161,21 @@ def _positions(
     return tuple(initial.get(n) if one is None else one for n, one in enumerate(sources))
 
 
-def _initial(checkpoint: Location) -> dict[int, str]:
+def _initial(checkpoint: Location, names: Sequence[str]) -> dict[int, str]:
+    """Return where sources begin.
+
+    Args:
+        names: Their directories, in order. Before the first batch they are not known: then a
+            directory is called by its number, or, where sources have names, is the next one.
+    """
     found = {}
     for info in checkpoint.list("sources"):
         if match := _INITIAL.match(info.path):
             position = planned_batch.parse_initial_position(checkpoint.get(info.path))
             if position is not None:
-                found[int(match[1])] = position
-    return found
+                found[match[1]] = position
+    if names:
+        return {n: found[name] for n, name in enumerate(names) if name in found}
+    if all(name.isdecimal() for name in found):
+        return {int(name): position for name, position in found.items()}
+    return dict(enumerate(position for _, position in sorted(found.items())))

@@ -257,4 +257,8 @@ def _require_known(position: KafkaOffsets, ranges: Ranges) -> None:
 
 
 def _one(positions: Sequence[str | None]) -> KafkaOffsets:
-    return merge(kafka_offsets(one) or {} for one in positions)
+    return merge(
+        (kafka_offsets(one) or {} for one in positions),
+        instead="roll back to a savepoint whose sources are at the same offsets (savepoints list "
+        "-o json shows them), or begin anew: savepoints reset QUERY --to-earliest",
+    )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
-from urllib.parse import unquote
 
 from savepoints.config.settings import Settings
+from savepoints.delta_reader import refuse_unwritable
 from savepoints.errors import (
     IncompatibleError,
     SavepointsError,
@@ -30,6 +31,7 @@ from savepoints.store.tables.events import Events
 from savepoints.store.tables.generations import Generations
 from savepoints.store.tables.merge_ledger import Ledger
 from savepoints.store.tables.open_tables import OpenTables
+from savepoints.uri import written
 
 # A file that says that its directory is a store, and of which format.
 _MARK = "store.json"
@@ -60,42 +62,39 @@ class Store:
 
     @classmethod
     def at(  # noqa: PYI019
-        cls: type[_S], uri: str, *, settings: Settings | None = None, any_line: bool = False
+        cls: type[_S],
+        uri: str | os.PathLike[str],
+        *,
+        settings: Settings | None = None,
+        any_line: bool = False,
     ) -> _S:
         """Return the store at a URI, as `open` does, whether or not there is one yet."""
-        if not uri:
+        text: str = written(uri)
+        if not text:
             raise UsageError(
                 "no store was given",
                 hint="set store in savepoints.toml, set the environment variable SAVEPOINTS_STORE, "
                 "or pass the URI, for example --store s3://bucket/path",
             )
-        if found := re.search(r"[?#]", uri):
+        if found := re.search(r"[?#]", text):
             # The rest may be a token: it is not repeated, and no table is made with it in its name.
             raise UsageError(
-                f"the URI of the store, {uri[: found.start()]!r}, is followed by {found[0]!r}, "
+                f"the URI of the store, {text[: found.start()]!r}, is followed by {found[0]!r}, "
                 "which is not supported",
                 hint="remove it and everything after it; credentials come from the AWS environment "
                 "variables",
             )
-        root = Location.of(uri)
-        if found := re.search(r"%[0-9A-Fa-f]{2}", str(root)):
-            raise UsageError(
-                f"the URI of the store, {str(root)!r}, contains {found[0]!r}, which "
-                f"deltalake takes for {unquote(found[0])!r}: the tables of the store "
-                "would lie in two places",
-                hint="choose a path in which no '%' stands before two digits or letters A to F",
-            )
-        if found := re.search(r"[][^|\\]", str(root)):
-            raise UsageError(
-                f"the URI of the store, {str(root)!r}, contains {found[0]!r}: deltalake opens no "
-                "tables at such a place",
-                hint="choose a path without any of the characters [ ] ^ | \\",
-            )
+        root = Location.of(text)
+        refuse_unwritable(root.uri, "the store")
         return cls(root, any_line, settings or Settings())
 
     @classmethod
     def open(  # noqa: PYI019
-        cls: type[_S], uri: str, *, settings: Settings | None = None, any_line: bool = False
+        cls: type[_S],
+        uri: str | os.PathLike[str],
+        *,
+        settings: Settings | None = None,
+        any_line: bool = False,
     ) -> _S:
         """Open the store at a URI.
 

@@ -8,11 +8,13 @@ local disk, and the files that are needed from then on are copied to the store.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from savepoints import temporary
 from savepoints.io import Location, in_parallel
+from savepoints.store.locks import readers
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import MergePolicy, ReplayStrategy
 
@@ -25,6 +27,8 @@ EVENTS, ENTITIES, LIVE = "merged-events", "merged-entities", "live"
 TOUCHED = "touched-partitions"
 # Of Hadoop's local file system, beside each file.
 _CHECKSUM = ".crc"
+# Those of this process, by operation.
+_SIGNS: dict[str, ExitStack] = {}
 
 
 def place_of(store: Store, operation_id: str) -> Location:
@@ -32,11 +36,24 @@ def place_of(store: Store, operation_id: str) -> Location:
     return store.root / "scratch" / operation_id
 
 
+def claim(store: Store, operation_id: str) -> Location:
+    """Return `place_of`, with a sign of this process there, before it has any file.
+
+    Until the journal begins nothing else keeps `gc` away from it. The sign goes with `discard`, or
+    ends soon after this process.
+    """
+    if operation_id not in _SIGNS:
+        sign = ExitStack()
+        sign.enter_context(readers.using(store.root, operation_id, "temporary files"))
+        _SIGNS[operation_id] = sign
+    return place_of(store, operation_id)
+
+
 def work_of(store: Store, operation_id: str, spark: SparkSession) -> Location:
     """Return where a merge works until its journal begins: an empty directory."""
     is_here = (spark.sparkContext.master or "").startswith("local")
     if store.root.uri.scheme == "file" or not is_here:
-        return place_of(store, operation_id)
+        return claim(store, operation_id)
     disk = (spark.conf.get("spark.local.dir", None) or "").partition(",")[0]
     return Location.of(str(temporary.directory(operation_id, disk or None)))
 
@@ -80,6 +97,8 @@ def discard(store: Store, operation_id: str, work: Location | None = None) -> No
     """
     place = place_of(store, operation_id)
     place.delete(info.path for info in place.list())
+    if (sign := _SIGNS.pop(operation_id, None)) is not None:
+        sign.close()
     if work is not None and work != place:
         temporary.remove(Path(str(work)))
 

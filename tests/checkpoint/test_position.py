@@ -55,6 +55,23 @@ def test_a_source_without_position_is_where_it_begins(place: Location) -> None:
     assert now.offsets == {"b": {0: 5}}
 
 
+def test_trap_a_named_source_without_position_begins_nowhere(place: Location) -> None:
+    """Spark 4.2 keeps the beginning of a source with a name in a directory of that name."""
+    files, begins = files_of("two_sources"), '{"b":{"0":5}}'
+    version, metadata, first, second = files["offsets/0"].decode().split("\n")
+    named = "\n".join(["v2", metadata, f"z:{first}", f"a:{second}"])
+    assert (version, second) == ("v1", "-")
+    begun = {"offsets/0": named.encode(), "sources/a/0": planned_batch.initial_position(begins)}
+    write(place, begun)
+
+    before = checkpoint_position.read(place)
+    write(place, {"commits/0": files["commits/0"]})
+    now = checkpoint_position.read(place)
+
+    assert before.begun_positions == now.positions == ('{"logOffset":0}', begins)
+    assert before.offsets == now.offsets == {"b": {0: 5}}
+
+
 def test_of_two_sources_of_one_topic_the_one_behind_counts(place: Location) -> None:
     for number, offset in enumerate((9, 4)):
         position = f'{{"t":{{"0":{offset},"1":1}}}}'
@@ -95,6 +112,8 @@ def test_offsets_that_are_missing_are_named(place: Location) -> None:
         ("[CANNOT_LOAD_STATE_STORE.CANNOT_READ_CHECKPOINT] Cannot read RocksDB checkpoint", True),
         ("org.rocksdb.RocksDBException: Corruption: block checksum mismatch", True),
         ("IllegalStateException: Incomplete log file in the offset commit log", True),
+        # What a program reads beside its inputs was written by another query's file sink.
+        ("Failed to read log file s3a://b/t/_spark_metadata/7. Incomplete log file", False),
         ("[MALFORMED_LOG_FILE] Log file was malformed: failed to read correct log version", True),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] AmazonS3: Status Code: 503, SlowDown", False),
         ("[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema", False),

@@ -49,7 +49,9 @@ In order of precedence: a flag; the environment; a profile (`[profiles.NAME]`, c
 `pyproject.toml`; the user's file (`~/.config/savepoints/savepoints.toml`); the default. \
 `savepoints config` shows the effective settings and where each comes from; `savepoints init` \
 writes a file from an existing checkpoint. Unknown keys and variables are errors. Durations are \
-written like `90s`, `15m`, `7d` or `PT15M`."""
+written like `90s`, `15m`, `7d` or `PT15M`. Relative paths count from the working directory, also \
+in a file that `--config` names elsewhere: write full paths where commands are started from \
+several directories, as by cron."""
 _ERRORS = """\
 Each error has a `message`, a `hint` (what to do next, as a command if possible; a traceback and \
 `str(error)` end with it), an `exit_code`, `retryable`, and `details` with the identifiers that it \

@@ -134,7 +134,7 @@ def test_trap_deltalake_panics_at_characters_in_the_path_of_a_store(
     character: str, on_local: Location
 ) -> None:
     for uri in (str(on_local / f"a{character}b"), f"s3://bucket/a{character}b/store"):
-        with pytest.raises(UsageError, match="deltalake opens no tables") as refused:
+        with pytest.raises(UsageError, match=r"deltalake (writes no tables|takes for)") as refused:
             Store.at(uri)
         assert character in refused.value.hint
 

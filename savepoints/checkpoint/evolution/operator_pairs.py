@@ -32,6 +32,12 @@ WITH_PLAIN_KEYS = frozenset(
 )
 
 
+_REPEATED = (
+    "start the changed program without state: savepoints reset QUERY --to-earliest "
+    "--outputs truncate"
+)
+
+
 @dataclass(frozen=True)
 class Functions:
     """A program's functions for changed state.
@@ -39,10 +45,13 @@ class Functions:
     Attributes:
         values: Names and numbers of operators, names of variables and sides, with one for values.
         keys: Names and numbers of operators with one for keys; true where it merges.
+        aggregates_repeat_keys: Whether aggregations keep their keys in the values, too, where no
+            function changes them.
     """
 
     values: frozenset[str] = frozenset()
     keys: Mapping[str, bool] = field(default_factory=dict)
+    aggregates_repeat_keys: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,13 @@ class OperatorPair:
         if function is not None and self.new.name not in WITH_PLAIN_KEYS:
             text = f"a KeyMigration cannot produce the keys of a {self.new.name}"
             self.say("incompatible", str(self.new), text)
+            function = None
+        if function is not None and self.functions.aggregates_repeat_keys and self.new.is_aggregate:
+            text = (
+                "in Spark's first format of aggregations each value repeats its key, which a "
+                "KeyMigration would leave as it was"
+            )
+            self.say("incompatible", f"{prefix}key", text, _REPEATED)
             function = None
         if function is None:
             self.compared.add(columns.compare_keys(was.key, now.key, prefix, self.words))

@@ -20,6 +20,7 @@ PARTITIONS_KEY = "spark.sql.shuffle.partitions"
 CODEC_KEY = "spark.sql.streaming.stateStore.compression.codec"
 FORMAT_KEY = "spark.sql.streaming.offsetLog.formatVersion"
 JOIN_FORMAT_KEY = "spark.sql.streaming.join.stateFormatVersion"
+AGGREGATE_FORMAT_KEY = "spark.sql.streaming.aggregation.stateFormatVersion"
 # Not in the log: a session that reads or writes the state must set it.
 CHECKPOINT_FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 

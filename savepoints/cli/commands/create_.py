@@ -114,6 +114,7 @@ def command(
         raise PartlyDoneError(
             f"savepoint {savepoint.id} is complete in its native form, but its canonical rows "
             f"could not be written: {savepoint.rows_missing}",
-            hint=f"add the rows later: savepoints export {savepoint.id}",
+            hint="add the rows once nothing prevents that any more: savepoints export "
+            f"{savepoint.id}; or take savepoints without rows: --format native",
             savepoint=savepoint.id,
         )

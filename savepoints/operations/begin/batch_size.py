@@ -82,7 +82,7 @@ def require_nothing_late(
     positions = _positions(begin, end.ends, most)
     is_coarse = count(begin, end.ends) > most * _MOST_SLICES
     progress(f"checking {count(begin, end.ends)} records for late events")
-    place = scratch.place_of(store, operation_id)
+    place = scratch.claim(store, operation_id)
     events = {
         name: new.inputs.rows(
             spark, name, since=begin, until=end.ends, entities=None, merges=()

@@ -119,7 +119,7 @@ def prepare(
         bindings.complete(store),
         reader,
         operation_id,
-        scratch.place_of(store, operation_id),
+        scratch.claim(store, operation_id),
         progress,
     )
     try:

@@ -185,7 +185,7 @@ def _merge(
 ) -> Merged:
     """Replay beside the query, then splice while it stands still; its merge lease is held."""
     plan, work = prepared.plan, prepared.work
-    place = scratch.place_of(store, plan.operation_id)
+    place = scratch.claim(store, plan.operation_id)
     with ExitStack() as needed:
         for savepoint_id in assignment.savepoint_ids:
             needed.enter_context(store.using(savepoint_id, VERB))
@@ -299,7 +299,7 @@ def _append(
     topic = live.inputs.topic(plan.input)
     since = produce_late.ends(prepared.settings.kafka, topic)
     assignment.affected.refuse_arrived(since)
-    place = scratch.place_of(store, plan.operation_id)
+    place = scratch.claim(store, plan.operation_id)
     apply.write_inputs(assignment, prepared.work)
     _set_aside(prepared)
     scratch.share(prepared.work, place, [scratch.EVENTS])

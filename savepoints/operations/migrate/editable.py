@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from savepoints.checkpoint.evolution.findings import unique_names
+from savepoints.checkpoint.logs.offset_log import AGGREGATE_FORMAT_KEY
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.schema import StateSchema
 from savepoints.errors import IncompatibleError, VerificationError
@@ -16,7 +17,6 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 
 _ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
-_AGGREGATE_FORMAT_KEY = "spark.sql.streaming.aggregation.stateFormatVersion"
 _AGGREGATE, _SESSIONS = "stateStoreSave", "sessionWindowStateStoreSaveExec"
 # Operators that keep one row a key, and find it by nothing else.
 _ONE_ROW_A_KEY = frozenset(
@@ -87,7 +87,7 @@ def fields_of_key(
     left = [one.name for one in schema.key]
     if operator_name == _SESSIONS:
         left.append("session_window")
-    elif operator_name != _AGGREGATE or settings.get(_AGGREGATE_FORMAT_KEY, "2") != "1":
+    elif operator_name != _AGGREGATE or settings.get(AGGREGATE_FORMAT_KEY, "2") != "1":
         return frozenset()
     found = set()
     names = unique_names([one.name for one in schema.value])

@@ -12,6 +12,7 @@ from savepoints.checkpoint.evolution.operator_pairs import Transfer
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.upgrade import OperatorComparison, OperatorVerdict, Upgrade
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
+from savepoints.checkpoint.logs.offset_log import AGGREGATE_FORMAT_KEY
 from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW
 from savepoints.config.settings import Settings
@@ -111,8 +112,12 @@ def compare_program(
     savepoint = store.catalog.find(name, query=query)
     was = _of_savepoint(store, savepoint)
     now = program_layout.find_out(store, savepoint, app, settings, progress, provider)
+    functions = replace(
+        now.functions,
+        aggregates_repeat_keys=savepoint.settings.get(AGGREGATE_FORMAT_KEY, "2") == "1",
+    )
     found = upgrade.compare_operators(
-        was, now.operators, given=given, defaults=defaults, functions=now.functions
+        was, now.operators, given=given, defaults=defaults, functions=functions
     )
     encoding = savepoint.settings.get(ENCODING_KEY, UNSAFE_ROW)
     operators = [with_types(one, found, encoding) for one in found.operators]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -35,6 +35,7 @@ from savepoints.operations.rollback import (
     journalled,
     next_outputs,
     notes,
+    recreated_topics,
     reset_offsets,
     reset_versions,
     safety_savepoint,
@@ -135,7 +136,7 @@ def plan(
         scope: Partitions to move; the others stay where they are.
         skipped: Topics that go to their end instead of the target.
         allow_data_loss: Accept that Kafka no longer has the first records, or partitions and topics
-            that were read.
+            that were read, as those that were recreated since.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
         words: The request as command-line arguments, by which a repeated one is recognised.
         stopped: You have made sure that no driver runs the query; see `activity`.
@@ -146,7 +147,7 @@ def plan(
         UnfinishedOperationError: If another operation on the query was interrupted.
         UsageError: If an offset is out of range, or a topic or partition unknown.
         SourceDataGoneError: If records from the target on are gone from Kafka and in no archive,
-            or compacted.
+            or compacted; if a topic was deleted and recreated.
         NotFoundError: If events of a merge that is to be read again are in no archive.
         IncompatibleError: If a source is not Kafka's.
         NoCommittedBatchError: If state is to be kept and there is none.
@@ -176,10 +177,12 @@ def plan(
         )
         moves: tuple[Move, ...] = ()
     else:
+        counted, told = _counted(context, now, target, state, scope, skipped, allow_data_loss)
+        now, assumed = replace(now, positions=counted), (*assumed, *told)
         moves = reset_offsets.resolve(
-            target, now.positions, context, scope, skipped, allow_data_loss=allow_data_loss
+            target, counted, context, scope, skipped, allow_data_loss=allow_data_loss
         )
-        begin_at = reset_offsets.begin_at(now.positions, moves)
+        begin_at = reset_offsets.begin_at(counted, moves)
     again = _merged_again(context, reset_offsets.offsets(moves))
     _require_state(query, state, now)
     checkpoint = context.checkpoint(to)
@@ -278,6 +281,26 @@ def _present(context: QueryContext) -> _Present:
         entry.names,
         tuple(one for one in positions if one is not None),
         watermark_ms,
+    )
+
+
+def _counted(
+    context: QueryContext,
+    now: _Present,
+    target: Target | datetime,
+    state: State,
+    scope: TargetScope | None,
+    skipped: Sequence[str],
+    allow_data_loss: bool,
+) -> tuple[tuple[KafkaOffsets, ...], tuple[str, ...]]:
+    """Return from where records are counted, by source, with notes; see the modules of both."""
+    recreated = recreated_topics.find(now.positions, context, allow_data_loss=allow_data_loss)
+    mine = recreated_topics.forgotten(now.positions, recreated)
+    is_whole = state == "empty" and scope is None and not skipped
+    level = reset_offsets.leveled(mine, target, is_whole=is_whole)
+    return level, (
+        *recreated_topics.notes(recreated),
+        *reset_offsets.note_of_level(mine, level),
     )
 
 

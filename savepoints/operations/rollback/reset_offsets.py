@@ -16,6 +16,11 @@ from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.reset_targets import Move, Target, TargetScope
 
+_TOGETHER = (
+    "let all sources begin at one place, with empty state: savepoints reset QUERY --to-earliest; "
+    "or roll back to a savepoint: savepoints list"
+)
+
 
 def resolve(
     target: Target | datetime,
@@ -48,7 +53,7 @@ def resolve(
     known = available_ranges.of_topics(archives, topics)
     for one in known:
         one.require_same(ids)
-    current = topic_offsets.merge(positions)
+    current = topic_offsets.merge(positions, instead=_TOGETHER)
     ranges = available_ranges.extended({name: one.ranges for name, one in found.items()}, known)
     moves = reset_targets.resolve(
         target,
@@ -68,6 +73,29 @@ def resolve(
             topics=compacted,
         )
     return moves
+
+
+def leveled(
+    positions: Sequence[KafkaOffsets], target: Target | datetime, *, is_whole: bool
+) -> tuple[KafkaOffsets, ...]:
+    """Return where sources are that all go to one place: of one topic, where the one behind is.
+
+    Sources ask Kafka each by itself how far a topic goes, so they are often apart.
+
+    Args:
+        is_whole: Whether all partitions move, and no state stays that one of them is ahead of.
+    """
+    goes_anywhere = isinstance(target, Target) and target.kind in {"current", "shift"}
+    if goes_anywhere or not is_whole:
+        return tuple(positions)
+    lowest: KafkaOffsets = {}
+    for topic, part, offset in (place for one in positions for place in by_partition(one)):
+        parts = lowest.setdefault(topic, {})
+        parts[part] = min(offset, parts.get(part, offset))
+    return tuple(
+        {topic: {part: lowest[topic][part] for part in parts} for topic, parts in one.items()}
+        for one in positions
+    )
 
 
 def offsets(moves: Sequence[Move]) -> KafkaOffsets:
@@ -97,6 +125,23 @@ def begin_at(positions: Sequence[KafkaOffsets], moves: Sequence[Move]) -> tuple[
     return tuple(
         kafka_position({topic: parts for topic, parts in one.items() if parts}) for one in places
     )
+
+
+def note_of_level(
+    positions: Sequence[KafkaOffsets], level: Sequence[KafkaOffsets]
+) -> Iterator[str]:
+    """Say that records are counted from one of several sources, if `leveled` has changed any."""
+    topics = {
+        topic
+        for one, other in zip(positions, level, strict=True)
+        for topic in one
+        if one[topic] != other[topic]
+    }
+    for topic in sorted(topics):
+        yield (
+            f"sources of topic {topic} are at different offsets; all will begin at one place, and "
+            "records are counted from the source that is behind"
+        )
 
 
 def notes(positions: Sequence[KafkaOffsets], moves: Sequence[Move]) -> Iterator[str]:

@@ -44,6 +44,7 @@ from savepoints.runtime.ticker import Ticker
 from savepoints.spark import classic, listener, private_api, table_names
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
+from savepoints.uri import written
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -312,10 +313,10 @@ def attach(
     query: StreamingQuery,
     *,
     every: str,
-    store: str | Store | None = None,
+    store: str | os.PathLike[str] | Store | None = None,
     name: str | None = None,
-    checkpoint: str | None = None,
-    outputs: dict[str, str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    outputs: Mapping[str, str | os.PathLike[str]] | None = None,
     output_topics: Sequence[str] | None = None,
     forms: Sequence[Form] = FORMS,
     on_ended: OnEnded = "stop",
@@ -371,12 +372,12 @@ def attach(
     """
     classic.require(spark)
     schedule = parse_schedule(every)
-    uri = str(store.root) if isinstance(store, Store) else store
+    uri = str(store.root) if isinstance(store, Store) else written(store)
     if settings is None:
         known = store.settings if isinstance(store, Store) else None
         settings = known or config_settings.load(flags={"store": uri})
     opened = Store.at(uri or settings.store, settings=settings).make(_LOG.info)
-    directory = Location.of(checkpoint or listener.checkpoint_of(query))
+    directory = Location.of(written(checkpoint) or listener.checkpoint_of(query))
     called = opened.generations.name_of(directory, name) or query.name or str(query.id)
     subject = Subject(
         query,
@@ -385,7 +386,9 @@ def attach(
         str(query.id),
         directory,
         several(forms, "forms"),
-        table_names.located(spark, _outputs(query, called, opened) if outputs is None else outputs),
+        table_names.located(
+            spark, _outputs(query, called, opened) if outputs is None else written(outputs)
+        ),
         None if output_topics is None else several(output_topics, "output_topics"),
         on_ended,
         Outage(called),

@@ -449,7 +449,7 @@ def _without_rows(made: Manifest, error: Exception) -> Manifest:
         reason = cause.message
     _LOG.error(
         "could not write the state rows of %s, so it has only the native form: %s; add the rows "
-        "with: savepoints export %s",
+        "once nothing prevents that any more: savepoints export %s",
         made.savepoint.id,
         reason,
         made.savepoint.id,

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import is_id
 
@@ -62,7 +63,11 @@ class LogCheckpoint:
         """Return the `txn` actions in force at the version: version by application id."""
         found: dict[str, int] = {}
         for name in self.names:
-            found.update(_transactions(name, log.get(name)))
+            found.update(
+                _read(log, name, self.version).transactions
+                if name.endswith(".json")
+                else _transactions(log.get(name))
+            )
         return found
 
 
@@ -71,18 +76,23 @@ def commits(uri: str, newest: int) -> Iterator[Commit]:
     log = log_of(uri)
     for version in range(newest, -1, -1):
         try:
-            yield parse_commit(version, log.get(f"{version:020}.json"))
+            commit = _read(log, f"{version:020}.json", version)
         except FileNotFoundError:
             return
+        yield commit
 
 
 def parse_commit(version: int, data: bytes) -> Commit:
-    """Read one commit file of a Delta log."""
+    """Read one commit file of a Delta log.
+
+    Raises:
+        ValueError: If a line is not a JSON object; empty lines are none, to Delta neither.
+    """
     info: dict[str, Any] = {}
     transactions, changes = {}, False
     # Of bytes: a text would be split at more than line feeds, of which values may be full.
-    for line in data.splitlines():
-        action: dict[str, Any] = json.loads(line)
+    for line in filter(bytes.strip, data.splitlines()):
+        action: dict[str, Any] = _object(line)
         if "commitInfo" in action:
             info = action["commitInfo"]
         elif "txn" in action:
@@ -141,9 +151,26 @@ def log_of(uri: str) -> Location:
     return Location.of(uri) / "_delta_log"
 
 
-def _transactions(name: str, data: bytes) -> dict[str, int]:
-    if name.endswith(".json"):
-        return parse_commit(0, data).transactions
+def _read(log: Location, name: str, version: int) -> Commit:
+    data = log.get(name)
+    try:
+        return parse_commit(version, data)
+    except ValueError as error:
+        raise NotAlignedError(
+            f"{log}/{name} is damaged: {error}; what the table's log says is unknown from there on",
+            hint="put back an older version of this file, from the versioned bucket or a backup",
+            file=f"{log}/{name}",
+        ) from None
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    action = json.loads(line)
+    if not isinstance(action, dict):
+        raise ValueError(f"{line[:40]!r} is not a JSON object")  # noqa: TRY004 - of the file.
+    return action
+
+
+def _transactions(data: bytes) -> dict[str, int]:
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -29,16 +29,15 @@ def unreadable_files(output: OutputVersion) -> list[str]:
         return file_sink.unreadable_files(output)
     location = Location.of(output.uri)
     table = batch_version.open_table(output.uri, output.version)
+    # As they are in the log: `file_uris` also escapes the path of the table, but not that of files.
+    paths = [str(path) for path in table.get_add_actions().column("path").to_pylist()]
     # A shallow clone reads files of another directory.
-    if any(snapshot.is_absolute(_path(uri, location)) for uri in table.file_uris()):
+    if any(map(snapshot.is_absolute, paths)):
         return snapshot.missing_files(snapshot.read(output.uri, output.version), location)
     there = {info.path for info in location.list()}
-    gone = [uri for uri in table.file_uris() if _path(uri, location) not in there]
+    wanted = [snapshot.file_at(path, location).path for path in paths]
+    gone = [f"{location}/{path}" for path in wanted if path not in there]
     return gone or _lost_vectors(table, output)
-
-
-def _path(uri: str, location: Location) -> str:
-    return uri.lstrip("/").removeprefix(f"{location}/".lstrip("/"))
 
 
 def _lost_vectors(table: DeltaTable, output: OutputVersion) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from savepoints.delta_reader import refuse_unwritable
 from savepoints.errors import LEAVE_OUTPUTS, REBUILD_OUTPUT, IncompatibleError
 from savepoints.uri import Uri
 
@@ -77,7 +78,9 @@ def engine(table: DeltaTable, uri: str, *, removes: bool, instead: str = LEAVE_O
 
     Raises:
         IncompatibleError: If nothing can; the error names the features that prevent it.
+        UsageError: If deltalake cannot write where the table is.
     """
+    refuse_unwritable(Uri.parse(uri), "an output", instead)
     found = only_by_spark(table)
     if strange := sorted({*found} - _KNOWN_TO_SPARK):
         raise refused(uri, strange, "not tested with savepoints")

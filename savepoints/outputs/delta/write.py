@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from savepoints.delta_reader import refuse_unwritable
 from savepoints.io import storage_options
 from savepoints.spark.columns import quoted
 from savepoints.uri import Uri
@@ -45,6 +46,7 @@ def ensure_table(uri: Uri, schema: str) -> None:
     """
     from deltalake import DeltaTable, Schema
 
+    refuse_unwritable(uri, "an output")
     DeltaTable.create(
         str(uri),
         Schema.from_json(schema),

@@ -52,6 +52,16 @@ def version_of_batch(name: str, sink: Location, batch_id: int) -> OutputVersion:
     entries = file_sink_log.entries(sink)
     newest = max((batch_of(one) for one in entries), default=-1)
     if newest < batch_id:
+        if empty := file_sink_log.empty_entry(sink, batch_id):
+            raise NotAlignedError(
+                f"the entry {empty} of the log of {sink} is empty, as a crash or a full disk "
+                "leaves one: the rows of that batch cannot be found, and Spark cannot read the "
+                "directory",
+                hint="put back that file from a backup; or remove it, then take the query back to "
+                "before that batch: savepoints rollback latest",
+                uri=str(sink),
+                batch_id=batch_id,
+            )
         raise NotAlignedError(
             f"the log of {sink} ends at batch {newest}, but the query has committed batch "
             f"{batch_id}, so the query does not write to this directory",

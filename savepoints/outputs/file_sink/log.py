@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from urllib.parse import unquote, urlsplit
 
 from savepoints.io import Location, in_parallel
@@ -26,6 +27,15 @@ Entries = Mapping[str, str]
 def entries(sink: Location) -> list[str]:
     """Return the names of the log's entries."""
     return [info.path for info in (sink / LOG).list() if _NAME.fullmatch(info.path)]
+
+
+def empty_entry(sink: Location, batch_id: int) -> str | None:
+    """Return the entry of a batch that has no bytes, which a list does not show; None without."""
+    for name in (f"{LOG}/{batch_id}", f"{LOG}/{batch_id}{COMPACT}"):
+        with suppress(FileNotFoundError):
+            if sink.head(name).size == 0:
+                return name
+    return None
 
 
 def hashed(sink: Location, names: Collection[str] | None = None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from savepoints import faults
+from savepoints.delta_reader import refuse_unwritable
 from savepoints.errors import FileSinkError, IncompatibleError, NotAlignedError, TargetExistsError
 from savepoints.io import Location, in_parallel
 from savepoints.model import OutputVersion
@@ -189,8 +190,9 @@ def undo(one: Isolation, operation_id: str) -> None:
 
 
 def refuse_taken(uri: str) -> None:
-    """Refuse a place that has anything already, or that lies within a table."""
+    """Refuse a place that has anything already, lies within a table, or can be no table."""
     target = Location.of(uri)
+    refuse_unwritable(target.uri, "an output")
     found = target.list()
     if found:
         raise _taken(uri, f"already has {count_text(len(found), 'file')} (first: {found[0].path})")

@@ -171,8 +171,11 @@ def _unknown_writers(rewind: Rewind) -> list[str]:
     uri, where = rewind.output.uri, rewind.own_rows
     if where is not None:
         return [f"{uri}: exactly the rows where {where} are removed, whoever wrote them"]
-    *_, oldest = log.commits(uri, rewind.newest)
-    if oldest.version == 0:
+    # None at all: the newest, too, is only in a checkpoint of the log.
+    oldest = min(
+        (one.version for one in log.commits(uri, rewind.newest)), default=rewind.newest + 1
+    )
+    if oldest == 0:
         return []
-    begin = f"{uri}: its log begins with version {oldest.version}"
+    begin = f"{uri}: its log begins with version {oldest}"
     return [f"{begin}: whether others wrote rows before that is unknown"]

@@ -49,7 +49,7 @@ def take_back(
             )
         return _with_ids(table, uri, since, transactions, properties)
     except (DeltaError, OSError) as error:
-        raise _failed(uri, error) from None
+        raise _failed(uri, since, transactions, error) from None
 
 
 def remove_all(
@@ -66,7 +66,7 @@ def remove_all(
         table.delete(predicate, commit_properties=properties)
         return _with_ids(table, uri, since, transactions, properties)
     except (DeltaError, OSError) as error:
-        raise _failed(uri, error) from None
+        raise _failed(uri, since, transactions, error) from None
 
 
 def _with_ids(
@@ -114,7 +114,21 @@ def _properties(transactions: Mapping[str, int], back_to: int | None) -> CommitP
     )
 
 
-def _failed(uri: str, error: Exception) -> NotAlignedError:
+def _failed(
+    uri: str, since: int, transactions: Mapping[str, int], error: Exception
+) -> NotAlignedError:
+    later = batch_version.commits_since(uri, since)
+    others = [one for one in later if not transactions.items() <= one.transactions.items()]
+    if others:
+        # Of a conflict deltalake says only how often it has tried.
+        said = ", ".join(f"version {one.version} ({one.operation})" for one in reversed(others))
+        return NotAlignedError(
+            f"{uri} could not be rewound and was not changed, because others wrote to it at that "
+            f"moment: {said}",
+            hint="stop whatever writes to the table (OPTIMIZE and VACUUM, too), then run the "
+            "command again",
+            uri=uri,
+        )
     return NotAlignedError(
         f"{uri} could not be rewound and was not changed: {plain(str(error))[:500]}",
         hint=f"run the command again, or {LEAVE_OUTPUTS}",

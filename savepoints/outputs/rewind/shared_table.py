@@ -57,7 +57,8 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
             f"output from [queries.NAME.own_rows]; or {LEAVE_OUTPUTS}",
             uri=uri,
         )
-    columns = ", ".join(f'"{field.name}"' for field in left.schema().fields)
+    names = [field.name.replace('"', '""') for field in left.schema().fields]
+    columns = ", ".join(f'"{name}"' for name in names)
     # The predicate is the user's own, and all that can be run here are queries of this table.
     sql = (
         f'SELECT {columns} FROM (SELECT {columns}, 1 AS "+-" FROM one WHERE {where} UNION ALL '  # noqa: S608

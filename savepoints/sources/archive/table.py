@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from savepoints.delta_reader import open_delta, small_rows
+from savepoints.delta_reader import open_delta, refuse_unwritable, small_rows
 from savepoints.errors import NotFoundError, QueryRunningError, SavepointsError, VerificationError
 from savepoints.io import Location, persistently, storage_options
 from savepoints.io_errors import plain, unavailable
@@ -84,6 +84,7 @@ def make(location: Location, schema: Schema | pa.Schema) -> DeltaTable:
     """Open a table, and create it if there is none."""
     from deltalake import DeltaTable
 
+    refuse_unwritable(location.uri)
     options = storage_options(location.uri)
     return open_if_exists(location) or DeltaTable.create(
         str(location), schema, mode="ignore", storage_options=options

@@ -129,15 +129,26 @@ def count(begin: KafkaOffsets, end: KafkaOffsets) -> int:
     return sum(size for _, _, size in _distances(begin, end))
 
 
-def merge(positions: Iterable[KafkaOffsets]) -> KafkaOffsets:
-    """Return the positions of several sources as one."""
+def merge(
+    positions: Iterable[KafkaOffsets],
+    *,
+    instead: str = "choose a savepoint instead of offsets or a time: savepoints list",
+) -> KafkaOffsets:
+    """Return the positions of several sources as one.
+
+    Args:
+        instead: What to do where they cannot be one, for the hint.
+
+    Raises:
+        UsageError: If two have read a partition up to different offsets.
+    """
     several = list(positions)
     if (found := apart(several)) is not None:
         topic, part, one, other = found
         raise UsageError(
             f"two sources read topic {topic} partition {part} but are at different "
             f"offsets, {one} and {other}",
-            hint="choose a savepoint instead of offsets or a time: savepoints list",
+            hint=instead,
             topic=topic,
             partition=part,
         )

@@ -98,7 +98,8 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
             rows, named = _text(spark, found, records, events)
             require_same_files(batch, lines, named, rows)
         else:
-            rows = found.load(spark)
+            types = {one.name.casefold(): one.dataType for one in (*records, *events)}
+            rows = found.load_with(spark, types)
     names = {name.casefold() for name in rows.columns}
     lacking = [one.name for one in events if one.name.casefold() not in names]
     is_records = bool(lacking) and "value" in names

@@ -18,6 +18,7 @@ from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import DataType
 
 _FORMATS = {
     "parquet": "parquet",
@@ -44,12 +45,14 @@ class StoredFiles:
         path: The place for Spark: a file, a directory, a pattern or a Delta table.
         options: What Spark's reader has to be told to read all of it.
         is_pattern: Whether the path stands for several.
+        partitions: The columns that the names of directories have.
     """
 
     kind: str
     path: str
     options: Mapping[str, str] = field(default_factory=dict)
     is_pattern: bool = False
+    partitions: tuple[str, ...] = ()
 
     def reader(self, spark: SparkSession) -> DataFrameReader:
         """Return a reader of the format with the options."""
@@ -58,6 +61,28 @@ class StoredFiles:
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the rows of a format that has a schema of its own."""
         return self.reader(spark).load(self.path)
+
+    def load_with(self, spark: SparkSession, types: Mapping[str, DataType]) -> DataFrame:
+        """Return these rows, with values of directories as they are written there.
+
+        Of them alone Spark guesses the types: `007` would be the number 7.
+
+        Args:
+            types: Those of columns, by their names in lower case.
+        """
+        from pyspark.sql.types import StructField, StructType
+
+        rows = self.load(spark)
+        given = {one.casefold() for one in self.partitions} & types.keys()
+        fields = [
+            StructField(one.name, types[one.name.casefold()])
+            if one.name.casefold() in given
+            else one
+            for one in rows.schema
+        ]
+        if fields == rows.schema.fields:
+            return rows
+        return self.reader(spark).schema(StructType(fields)).load(self.path)
 
     def require_flat(self, spark: SparkSession) -> None:
         """Refuse a pattern of which Spark would pass over some files, or read too many.
@@ -116,7 +141,11 @@ def find(batch: str) -> StoredFiles:
             batch=batch,
         )
     kind = _by_name(inside, batch)
-    return StoredFiles(kind, uri.hadoop, {**_merged(kind), **_nested(inside, batch)})
+    nested = _nested(inside, batch)
+    partitions = () if nested else _partitioned_by(inside[0])
+    return StoredFiles(
+        kind, uri.hadoop, {**_merged(kind), **nested}, partitions=tuple(map(unquote, partitions))
+    )
 
 
 def _merged(kind: str) -> Mapping[str, str]:

@@ -202,9 +202,12 @@ class JournalPart(Journal):
 
 def all_operations(root: Location) -> list[Operation]:
     """Return all operations, those under way and those that are finished, the newest first."""
+    # In the order in which an operation is moved: one that ends meanwhile is in both, not in none.
+    begun = {one.id: one for one in all_unfinished(root)}
+    finished = {one.id: one for one in _read(root, root.list(_FINISHED))}
     # Killed in its last moment, an operation has both files, and is to be finished once more.
-    finished = _read(root, root.list(_FINISHED))
-    found = {one.id: one for one in (*finished, *all_unfinished(root))}
+    twice = {id_ for id_ in begun.keys() & finished if root.exists(_path(id_))}
+    found = {**begun, **{id_: one for id_, one in finished.items() if id_ not in twice}}
     return sorted(found.values(), key=lambda one: (one.begun_at, one.id), reverse=True)
 
 

@@ -349,6 +349,20 @@ def test_keys_of_sessions_cannot_be_made_anew() -> None:
     assert found.verdict == "incompatible"
 
 
+def test_trap_the_first_format_of_aggregations_keeps_the_old_key_in_the_value() -> None:
+    """Spark reads the key from there: each row went on under its old one."""
+    functions = Functions(keys={"0": True}, aggregates_repeat_keys=True)
+    was, now = aggregate(K, "sum long"), aggregate("letter long", "sum long", key=["letter long"])
+
+    found = only(compare(was, now, functions=functions))
+    other = only(compare(dedupe(), dedupe("letter long"), functions=functions))
+
+    assert found.verdict == "incompatible"
+    assert "a KeyMigration would leave" in texts(found)
+    assert "--to-earliest" in texts(found)
+    assert other.verdict == "needs_migration"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [(True, True, "compatible"), (False, True, "needs_migration"),

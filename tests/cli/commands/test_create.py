@@ -42,6 +42,7 @@ def test_trap_rows_that_cannot_be_written_take_the_savepoint_with_them(
     assert json.loads(done.stdout)["savepoint"]["id"] == saved.id
     error = json.loads(done.stderr.splitlines()[-1])
     assert f"savepoints export {saved.id}" in error["hint"]
+    assert "--format native" in error["hint"], "for types that no table can have"
     assert "Spark did not start" in error["message"]
     assert (saved.forms, saved.state) == (("native",), "complete")
     assert saved.rows_missing is not None

@@ -31,7 +31,7 @@ from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
 from tests.kafka_query import QUERY, Query, make
-from tests.samples import contents, query_id
+from tests.samples import contents, query_id, take
 from tests.sources.broker import Broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.drawn(4)]
@@ -267,6 +267,35 @@ def test_trap_a_topic_is_recreated_with_fewer_partitions(
     assert now.offsets == {query.topic: {0: 0}}
 
 
+def test_trap_a_recreated_topic_is_counted_by_the_offsets_of_the_deleted_one(
+    query: Query, broker: Broker
+) -> None:
+    """Records of the new topic that nobody had read counted as read, and were never read."""
+    taken = take(query.store, query.checkpoint, query=QUERY)
+    broker.remove(query.topic)
+    broker.make(partitions=2, name=query.topic)
+    for partition in range(2):
+        broker.put(query.topic, partition, *(timedelta(hours=hour) for hour in range(8, 0, -1)))
+    scope = reset_targets.parse_scope([f"{query.topic}:0"])
+
+    with pytest.raises(SourceDataGoneError, match="deleted and recreated since") as refused:
+        query.plan(Target("latest"), scope=scope)
+    assert taken.id in refused.value.message
+    plan = query.plan(Target("latest"), scope=scope, state="keep", allow_data_loss=True)
+
+    # Without the topic's old offsets this is what Kafka's tool does to a group without commits.
+    assert [(one.current, one.to, one.records) for one in plan.moves] == [
+        (None, 8, -8),
+        (None, 0, 0),
+    ]
+    assert "8 records will be skipped" in plan.warnings
+    assert any("none of its records counts as read" in one for one in plan.warnings)
+    done = reset.execute(plan, query.store)
+    assert read_cut(Location.of(done.checkpoint)).cut.offsets == (query.read(8, 0),)
+    again = query.plan(Target("latest"))
+    assert [one.current for one in again.moves] == [8, 0], "the reset has chosen these"
+
+
 def read_by(query: Query, *positions: str) -> None:
     """Let the query have one source for each of these positions."""
     for path in ("offsets/2", "offsets/3"):
@@ -306,6 +335,27 @@ def test_trap_two_sources_each_have_their_own_partitions(query: Query) -> None:
         kafka_position({query.topic: {0: 10}}),
         kafka_position({query.topic: {1: 4}}),
     ]
+
+
+@pytest.mark.parametrize("target", [Target("earliest"), Target("latest"), Target("offset", 2)])
+def test_trap_two_sources_of_one_topic_that_are_apart_can_go_nowhere(
+    query: Query, target: Target
+) -> None:
+    """Sources often are while records arrive, and a reset that all go to was refused as well."""
+    read_by(query, query.read(6, 3), query.read(4, 4))
+
+    plan = query.plan(target)
+
+    to = {"earliest": (0, 0), "latest": (10, 4), "offset": (2, 2)}[target.kind]
+    assert plan.sources == (("0", query.read(*to)), ("1", query.read(*to)))
+    assert [one.current for one in plan.moves] == [4, 3]
+    assert any("counted from the source that is behind" in one for one in plan.warnings)
+    for options in ({"state": "keep"}, {"scope": reset_targets.parse_scope([f"{query.topic}:0"])}):
+        with pytest.raises(UsageError, match="are at different offsets, 6 and 4") as refused:
+            query.plan(target, **options)
+        assert "--to-earliest" in refused.value.hint
+    with pytest.raises(UsageError, match="are at different offsets, 6 and 4"):
+        query.plan(Target("shift", -1))
 
 
 def test_trap_one_of_several_topics_was_deleted(query: Query, broker: Broker) -> None:

@@ -262,6 +262,17 @@ def test_a_batch_that_was_not_written_is_not_aligned(sink: Sink) -> None:
         sink.version(8)
 
 
+@pytest.mark.parametrize("entry", ["8", "8.compact"])
+def test_trap_an_empty_entry_of_the_log_is_the_log_of_another_query(sink: Sink, entry: str) -> None:
+    """It is not in a list, so the query was said not to write to the directory."""
+    sink.log.put(entry, b"")
+
+    with pytest.raises(NotAlignedError, match=f"the entry _spark_metadata/{entry} of") as refused:
+        sink.version(8)
+
+    assert "remove it, then" in refused.value.hint
+
+
 def test_what_was_written_since_the_plan_is_refused(sink: Sink) -> None:
     plan = sink.plan(3)
     rewind.refuse_changed(plan)

@@ -627,6 +627,8 @@ def test_trap_rows_that_maintenance_moves_while_all_are_removed_would_stay(
     with pytest.raises(NotAlignedError, match="was not changed") as refused:
         rewind_commit.remove_all(stale, uri, {OWN: -1, NEXT: -1, "op-1": 1})
 
+    # deltalake's own words are "Failed to commit transaction: 0".
+    assert "others wrote to it at that moment: version 4 (OPTIMIZE)" in refused.value.message
     assert "run the command again" in refused.value.hint
     assert (table(uri).version(), table(uri).transaction_version(OWN)) == (4, 3)
     rewind_commit.remove_all(table(uri), uri, {OWN: -1, NEXT: -1, "op-1": 1})

@@ -79,6 +79,19 @@ def test_own_rows_and_ids_go_back_in_one_commit_and_those_of_others_stay(
     assert commit.back_to == 1
 
 
+def test_trap_a_column_has_a_quote_in_its_name(on_local: Location) -> None:
+    """The predicate was said to be wrong, whatever it was."""
+    uri = str(on_local / "totals")
+    for source in ("shop", "site"):
+        rows: dict[str, list[Any]] = {'5" "disk': [1], "source": [source]}
+        append(uri, rows, OWN if source == "shop" else OTHER)
+    append(uri, {'5" "disk': [2], "source": ["shop"]}, OWN, 1)
+
+    rewind.execute(planned(uri, 0), "op-1")
+
+    assert tables.rows(uri) == [{'5" "disk': 1, "source": one} for one in ("shop", "site")]
+
+
 def test_a_repetition_does_nothing_and_undo_brings_back(on_local: Location) -> None:
     uri = shared(on_local)
     plan = planned(uri, 0)

@@ -61,6 +61,20 @@ def test_parquet_files_of_other_types_are_refused(spark: SparkSession, tmp_path:
         read(spark, tmp_path)
 
 
+def test_trap_values_in_names_of_directories_become_numbers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The column was said to be of the wrong type, and no file has it that could be mended."""
+    for id_ in ("007", "7"):
+        (tmp_path / f"id={id_}").mkdir()
+        rows = pa.table({"note": [f"of {id_}"], "n": [1]})
+        parquet.write_table(rows, tmp_path / f"id={id_}" / "a.parquet")
+
+    found = [(one["id"], one["note"]) for one in read(spark, tmp_path)]
+
+    assert found == [("007", "of 007"), ("7", "of 7")]
+
+
 def test_trap_directories_in_directories_are_read(spark: SparkSession, tmp_path: Path) -> None:
     """Those of a pattern are refused: Spark would pass over what is deeper."""
     for name in ("a", "2026/11/b"):

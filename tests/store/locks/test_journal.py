@@ -7,7 +7,7 @@ import json
 import pytest
 
 from savepoints.errors import LockedError, UnfinishedOperationError, VerificationError
-from savepoints.io import Location, in_parallel
+from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
 from tests import second_s3
@@ -138,3 +138,30 @@ def test_trap_each_verb_lists_all_operations_that_were_ever_finished(
             assert journal.unfinished(on_s3, "orders") == operation()
 
     assert len(sent) == 2, "one list and one document"
+
+
+@pytest.mark.parametrize("lists", [1, 2])
+def test_trap_an_operation_that_ends_between_two_lists_is_in_none(
+    on_local: Location, lists: int
+) -> None:
+    """Its undo was then refused, since there was no such operation."""
+    ending, killed = (
+        Journal.begin(on_local, operation()),
+        Journal.begin(on_local, operation(number=2)),
+    )
+    journal.document(on_local, "operations/finished/op-2.json").put(killed.operation)
+
+    class Meanwhile(Location):
+        """The same place, where the operation ends just before one of the lists."""
+
+        def list(self, prefix: str = "", *, after: str = "") -> list[ObjectInfo]:
+            seen.append(prefix)
+            if len(seen) == lists:
+                ending.finish()
+            return super().list(prefix, after=after)
+
+    seen: list[str] = []
+    found = journal.all_operations(Meanwhile(on_local.uri))
+
+    assert len(seen) == 2
+    assert [(one.id, one.state) for one in found] == [("op-2", "unfinished"), ("op-1", "finished")]
