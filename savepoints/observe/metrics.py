@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from savepoints import whole_file
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
 from savepoints.model import Savepoint
 from savepoints.observe import kafka_figures
@@ -168,12 +169,9 @@ def write(store: Store, path: Path) -> None:
     Raises:
         EnvironmentUnfitError: If it cannot be written there.
     """
-    _require()
-    from prometheus_client import write_to_textfile
-
-    made = registry(store)
+    made = text(store)
     try:
-        write_to_textfile(str(path), made)
+        whole_file.write(path, made)
     except OSError as error:
         raise EnvironmentUnfitError(
             f"the metrics cannot be written to {path}: {error.strerror}",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from savepoints import whole_file
 from savepoints.errors import UsageError
 from savepoints.store.root import Store
 from savepoints.texts import count_text, moment_text
@@ -72,16 +73,32 @@ def page(
     return render(gather(store, query=query, since=since, sources=sources))
 
 
+def require_place(path: Path, option: str) -> None:
+    """Check that a page can be written to a file, before anything is done for one.
+
+    Args:
+        option: By which the file was named.
+
+    Raises:
+        UsageError: If the name is empty, or its directory does not exist.
+    """
+    if not path.name:
+        raise UsageError(f"{option} is empty", hint=f"name a file: {option} FILE.html")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            f"the directory {path.absolute().parent} of {option} does not exist",
+            hint=f"create the directory, or choose another path with {option}",
+        )
+
+
 def write(html: str, path: Path) -> None:
     """Write a page to a file, in one move: whoever looks at it sees the old one or the new one.
 
     Raises:
         UsageError: If it cannot be written there.
     """
-    aside = path.with_name(f".{path.name}.new")
     try:
-        aside.write_text(html, encoding="utf-8")
-        aside.replace(path)
+        whole_file.write(path, html)
     except OSError as error:
         raise UsageError(
             f"the page cannot be written: {error}", hint="write to another path with --out"
