@@ -122,6 +122,7 @@ def values(
         For each metric but those of Kafka the value by its labels; of the summary, count and sum.
     """
     whole = [one for one in reversed(savepoints) if one.state == "complete"]
+    without_rows = Counter(one.query for one in whole if one.rows_missing is not None)
     captures = [one for one in events if one.verb == "create" and one.result == "done"]
     proofs = {"restore", "verify", "drill"}
     restores = [one for one in reversed(events) if (one.verb, one.result) == ("restore", "done")]
@@ -134,10 +135,7 @@ def values(
             (one.query,): one.created_at.timestamp() for one in whole if one.edit is None
         },
         "savepoints_catalog_size": dict(Counter((one.query, one.state) for one in savepoints)),
-        "savepoints_without_rows": {
-            (query,): sum(one.query == query and one.rows_missing is not None for one in whole)
-            for query in {one.query for one in whole}
-        },
+        "savepoints_without_rows": {(one.query,): without_rows[one.query] for one in whole},
         "savepoints_capture_duration_seconds": durations,
         "savepoints_captured_bytes_total": _sums(captures),
         "savepoints_operations_total": dict(

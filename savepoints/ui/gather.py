@@ -77,14 +77,17 @@ def _sources(store: Store, facts: StoreFacts) -> dict[str, SourceFacts]:
     if kafka.bootstrap_servers:
         each = availability.check_savepoints(facts.savepoints, kafka, archives)
 
+    parts = {query: part for family, part in facts.families.items() for query in family}
+
     def look(query: str) -> SourceFacts:
-        newest = facts.newest_alive(query)
+        part = parts[query]
+        newest = part.newest_alive(query)
         asked = None
         if newest is not None and kafka.bootstrap_servers:
             asked = availability.check_savepoint(newest, kafka, archives[query])
-        ids = {one.id for one in facts.savepoints if one.query == query}
-        mine = {name: one for name, one in each.items() if name in ids}
-        if not any((one.query, one.status) == (query, "current") for one in facts.generations):
+        ids = (one.id for one in part.savepoints if one.query == query)
+        mine = {name: each[name] for name in ids if name in each}
+        if not any((one.query, one.status) == (query, "current") for one in part.generations):
             return SourceFacts(None, "the query has ended", asked, mine)
         try:
             return SourceFacts(places.topology(store, query), "", asked, mine)

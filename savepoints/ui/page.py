@@ -15,7 +15,6 @@ from savepoints import whole_file
 from savepoints.errors import UsageError
 from savepoints.store.root import Store
 from savepoints.texts import count_text, moment_text
-from savepoints.ui import families as of_families
 from savepoints.ui import savepoint_rows, timeline
 from savepoints.ui.answers import QueryAnswers, answers
 from savepoints.ui.environment import environment
@@ -112,9 +111,8 @@ def render(facts: StoreFacts, *, live: str = "") -> str:
         live: The address at which it is served, empty for a file.
     """
     found = answers(facts)
-    groups = of_families.families(facts.savepoints, facts.generations)
     calm = {one.query for one in found if not one.problems}
-    groups = tuple(sorted(groups, key=calm.issuperset))
+    groups = sorted(facts.families, key=calm.issuperset)
     return (
         environment()
         .get_template("page.html.j2")
@@ -127,7 +125,9 @@ def render(facts: StoreFacts, *, live: str = "") -> str:
             made_by="savepoints ui" if live else "savepoints page",
             troubled=[one for one in found if one.problems],
             queries=found,
-            families=[_section(facts, group, at) for at, group in enumerate(groups)],
+            families=[
+                _section(facts.families[group], group, at) for at, group in enumerate(groups)
+            ],
             log=log(facts),
         )
     )
