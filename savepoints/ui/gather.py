@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from savepoints.errors import QueryNotFoundError, SavepointsError
+from savepoints.errors import SavepointsError
 from savepoints.io import in_parallel
 from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
@@ -54,14 +54,7 @@ def gather(
     )
     if query is not None:
         if query not in facts.queries:
-            raise QueryNotFoundError(
-                f"the store {store.root} has no query {query!r}",
-                hint=f"name one of its queries: {', '.join(facts.queries)}"
-                if facts.queries
-                else f"take a savepoint of it: savepoints create {query} --checkpoint URI",
-                query=query,
-                known=list(facts.queries),
-            )
+            raise store.generations.unknown(query)
         facts = facts.of(family_of(query, facts.savepoints, facts.generations))
     held = {name: lease.holder(store.root, name) for name in facts.queries}
     busy = {name: record.verb for name, record in held.items() if record is not None}
