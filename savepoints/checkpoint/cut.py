@@ -9,13 +9,12 @@ state/<operator>/<partition>/…  one state store per partition
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint import invariants, source_entries
-from savepoints.checkpoint.logs import commit_log, offset_log
+from savepoints.checkpoint.logs import commit_log, offset_log, versioned
 from savepoints.checkpoint.logs.commit_log import CommitLogEntry
 from savepoints.checkpoint.logs.offset_log import OffsetLogEntry
 from savepoints.checkpoint.state import files as state_files
@@ -107,8 +106,18 @@ def logs_in(checkpoint: Location) -> list[ObjectInfo]:
 
 
 def read_query_id(checkpoint: Location) -> str:
-    """Return Spark's id of a checkpoint's query; FileNotFoundError if it was never started."""
-    return str(json.loads(checkpoint.get("metadata"))["id"])
+    """Return Spark's id of a checkpoint's query; FileNotFoundError if it was never started.
+
+    Raises:
+        IncompatibleError: If the file is damaged.
+    """
+    what = "a file with the id of a query"
+    text = checkpoint.get("metadata").decode("utf-8", errors="replace")
+    content = versioned.parse_object(text, "metadata", what)
+    try:
+        return str(content["id"])
+    except KeyError as error:
+        raise versioned.damaged("metadata", what, error) from None
 
 
 def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:

@@ -166,10 +166,27 @@ def _without_directory(error: Exception) -> EnvironmentUnfitError | None:
     return None
 
 
+def _require_text(arguments: list[str]) -> None:
+    """Refuse what a store could not keep, before half of it is done.
+
+    Raises:
+        UsageError: If an argument is not UTF-8: Python writes its bytes as surrogates then.
+    """
+    for one in arguments:
+        try:
+            one.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"the argument {one!r} is not UTF-8",
+                hint="type it in a terminal, or keep it in a script, that writes UTF-8",
+            ) from None
+
+
 def _run(output: Terminal, arguments: list[str]) -> int:
     if _JSON.search(" ".join(arguments)):
         output.format = "json"
     try:
+        _require_text(arguments)
         result = cli.main(arguments, prog_name="savepoints", obj=output, standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code

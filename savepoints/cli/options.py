@@ -256,11 +256,10 @@ def mutating(function: Function) -> Function:
     return wrapped
 
 
-def require_alone(flag: str, command: str) -> None:
-    """Refuse options of this command's own that were given beside a flag which makes them void.
+def require_undo_alone(command: str) -> None:
+    """Refuse options of this command's own that were given beside `--undo`, which makes them void.
 
     Args:
-        flag: The flag, as it is typed.
         command: What to type instead.
     """
     context = click.get_current_context()
@@ -269,7 +268,7 @@ def require_alone(flag: str, command: str) -> None:
         one
         for one in context.command.params
         if isinstance(one, click.Option) and not isinstance(one, _Unlisted)
-        and one.name not in consent and flag not in one.opts
+        and one.name not in consent and "--undo" not in one.opts
     ]  # fmt: skip
     given = [
         one.opts[0]
@@ -278,7 +277,7 @@ def require_alone(flag: str, command: str) -> None:
     ]
     if given:
         raise UsageError(
-            f"{flag} cannot be combined with {', '.join(given)}",
+            f"--undo cannot be combined with {', '.join(given)}",
             hint=f"omit {', '.join(given)}: {command}",
         )
 

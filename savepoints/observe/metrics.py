@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from savepoints import whole_file
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
 from savepoints.model import Savepoint
 from savepoints.observe import kafka_figures
@@ -121,6 +122,7 @@ def values(
         For each metric but those of Kafka the value by its labels; of the summary, count and sum.
     """
     whole = [one for one in reversed(savepoints) if one.state == "complete"]
+    without_rows = Counter(one.query for one in whole if one.rows_missing is not None)
     captures = [one for one in events if one.verb == "create" and one.result == "done"]
     proofs = {"restore", "verify", "drill"}
     restores = [one for one in reversed(events) if (one.verb, one.result) == ("restore", "done")]
@@ -133,10 +135,7 @@ def values(
             (one.query,): one.created_at.timestamp() for one in whole if one.edit is None
         },
         "savepoints_catalog_size": dict(Counter((one.query, one.state) for one in savepoints)),
-        "savepoints_without_rows": {
-            (query,): sum(one.query == query and one.rows_missing is not None for one in whole)
-            for query in {one.query for one in whole}
-        },
+        "savepoints_without_rows": {(one.query,): without_rows[one.query] for one in whole},
         "savepoints_capture_duration_seconds": durations,
         "savepoints_captured_bytes_total": _sums(captures),
         "savepoints_operations_total": dict(
@@ -168,12 +167,9 @@ def write(store: Store, path: Path) -> None:
     Raises:
         EnvironmentUnfitError: If it cannot be written there.
     """
-    _require()
-    from prometheus_client import write_to_textfile
-
-    made = registry(store)
+    made = text(store)
     try:
-        write_to_textfile(str(path), made)
+        whole_file.write(path, made)
     except OSError as error:
         raise EnvironmentUnfitError(
             f"the metrics cannot be written to {path}: {error.strerror}",

@@ -54,14 +54,21 @@ def as_json(column: Column, data_type: DataType) -> Column:
 
 
 def comparable(column: Column, data_type: DataType) -> Column:
-    """Return a value with its maps as sorted entries, because Spark cannot compare maps."""
-    return _rewritten(column, data_type, _is_map, ordered=True)
+    """Return a value with what Spark cannot compare in another form.
+
+    Maps are sorted entries. Variants are JSON and its types: in JSON a date is a text.
+    """
+    return _rewritten(column, data_type, _is_unordered, ordered=True)
 
 
-def _is_map(data_type: DataType) -> bool:
-    from pyspark.sql.types import MapType
+def has_unordered(data_type: DataType) -> bool:
+    """Return True if Spark can neither compare nor hash values."""
+    return _has(data_type, _is_unordered)
 
-    return isinstance(data_type, MapType)
+
+def _is_unordered(data_type: DataType) -> bool:
+    # Spark 3.5 has no type of this name.
+    return data_type.typeName() in {"map", "variant"}
 
 
 def _is_no_json(data_type: DataType) -> bool:
@@ -76,7 +83,7 @@ def _is_no_json(data_type: DataType) -> bool:
 def _rewritten(
     column: Column, data_type: DataType, wanted: Callable[[DataType], bool], *, ordered: bool
 ) -> Column:
-    """Write maps as lists of entries and decimals as text, wherever a type needs it."""
+    """Write maps as lists of entries, variants as JSON, decimals as text, wherever needed."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -102,7 +109,14 @@ def _rewritten(
             ),
         )
         return F.array_sort(entries) if ordered else entries
-    return column.cast("string")
+    return _variant(column) if data_type.typeName() == "variant" else column.cast("string")
+
+
+def _variant(column: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    text, types = F.to_json(column, JSON_OPTIONS), F.schema_of_variant(column)
+    return F.when(column.isNotNull(), F.struct(text.alias("json"), types.alias("types")))
 
 
 def _has(data_type: DataType, wanted: Callable[[DataType], bool]) -> bool:

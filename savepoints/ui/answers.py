@@ -81,7 +81,7 @@ class QueryAnswers:
 
 def answers(facts: StoreFacts) -> tuple[QueryAnswers, ...]:
     """Answer for each query, those with problems first."""
-    found = [_of_query(facts, query) for query in facts.queries]
+    found = [_of_query(part, query) for family, part in facts.families.items() for query in family]
     return tuple(sorted(found, key=lambda one: (not one.problems, one.query)))
 
 

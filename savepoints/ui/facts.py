@@ -14,6 +14,7 @@ from savepoints.store.locks.journal import Operation
 from savepoints.store.tables import living_line
 from savepoints.store.tables.events import Event
 from savepoints.store.tables.merge_ledger import Merge
+from savepoints.ui.families import families
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,13 @@ class StoreFacts:
             # `verify --all` is of no query, and concerns each.
             events=tuple(one for one in self.events if one.query in {None, *queries}),
             merges=tuple(one for one in self.merges if one.query in queries),
+            sources={name: one for name, one in self.sources.items() if name in queries},
         )
+
+    @cached_property
+    def families(self) -> Mapping[tuple[str, ...], StoreFacts]:
+        """The part of each family, which is all that an answer about one of its queries needs."""
+        return {one: self.of(one) for one in families(self.savepoints, self.generations)}
 
     def is_undo(self, begun: Generation) -> bool:
         """Return True if a generation began because an operation was undone."""

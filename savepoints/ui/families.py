@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from savepoints.model import Generation, Savepoint
 from savepoints.operations.inspect import arcs
@@ -20,13 +21,12 @@ def families(
         if origin is not None and origin.query != query
     }
     # A promotion leads back from the fork to its origin, which began earlier.
-    first = {
-        name: min(
-            [one.begun_at for one in generations if one.query == name]
-            + [one.cut.committed_at for one in savepoints if one.query == name]
-        )
-        for name in {*(one.query for one in savepoints), *(one.query for one in generations)}
-    }
+    first: dict[str, datetime] = {}
+    for name, at in (
+        *((one.query, one.begun_at) for one in generations),
+        *((one.query, one.cut.committed_at) for one in savepoints),
+    ):
+        first[name] = min(at, first.get(name, at))
     groups = {tuple(sorted(arcs.connected(forked, name))) for name in first}
     return tuple(
         tuple(sorted(group, key=lambda name: (first[name], name))) for group in sorted(groups)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from savepoints.errors import QueryNotFoundError, SavepointsError
+from savepoints.errors import SavepointsError
 from savepoints.io import in_parallel
 from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
@@ -54,14 +54,7 @@ def gather(
     )
     if query is not None:
         if query not in facts.queries:
-            raise QueryNotFoundError(
-                f"the store {store.root} has no query {query!r}",
-                hint=f"name one of its queries: {', '.join(facts.queries)}"
-                if facts.queries
-                else f"take a savepoint of it: savepoints create {query} --checkpoint URI",
-                query=query,
-                known=list(facts.queries),
-            )
+            raise store.generations.unknown(query)
         facts = facts.of(family_of(query, facts.savepoints, facts.generations))
     held = {name: lease.holder(store.root, name) for name in facts.queries}
     busy = {name: record.verb for name, record in held.items() if record is not None}
@@ -77,14 +70,17 @@ def _sources(store: Store, facts: StoreFacts) -> dict[str, SourceFacts]:
     if kafka.bootstrap_servers:
         each = availability.check_savepoints(facts.savepoints, kafka, archives)
 
+    parts = {query: part for family, part in facts.families.items() for query in family}
+
     def look(query: str) -> SourceFacts:
-        newest = facts.newest_alive(query)
+        part = parts[query]
+        newest = part.newest_alive(query)
         asked = None
         if newest is not None and kafka.bootstrap_servers:
             asked = availability.check_savepoint(newest, kafka, archives[query])
-        ids = {one.id for one in facts.savepoints if one.query == query}
-        mine = {name: one for name, one in each.items() if name in ids}
-        if not any((one.query, one.status) == (query, "current") for one in facts.generations):
+        ids = (one.id for one in part.savepoints if one.query == query)
+        mine = {name: each[name] for name in ids if name in each}
+        if not any((one.query, one.status) == (query, "current") for one in part.generations):
             return SourceFacts(None, "the query has ended", asked, mine)
         try:
             return SourceFacts(places.topology(store, query), "", asked, mine)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from savepoints import whole_file
 from savepoints.errors import UsageError
 from savepoints.store.root import Store
 from savepoints.texts import count_text, moment_text
-from savepoints.ui import families as of_families
 from savepoints.ui import savepoint_rows, timeline
 from savepoints.ui.answers import QueryAnswers, answers
 from savepoints.ui.environment import environment
@@ -72,16 +72,32 @@ def page(
     return render(gather(store, query=query, since=since, sources=sources))
 
 
+def require_place(path: Path, option: str) -> None:
+    """Check that a page can be written to a file, before anything is done for one.
+
+    Args:
+        option: By which the file was named.
+
+    Raises:
+        UsageError: If the name is empty, or its directory does not exist.
+    """
+    if not path.name:
+        raise UsageError(f"{option} is empty", hint=f"name a file: {option} FILE.html")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            f"the directory {path.absolute().parent} of {option} does not exist",
+            hint=f"create the directory, or choose another path with {option}",
+        )
+
+
 def write(html: str, path: Path) -> None:
     """Write a page to a file, in one move: whoever looks at it sees the old one or the new one.
 
     Raises:
         UsageError: If it cannot be written there.
     """
-    aside = path.with_name(f".{path.name}.new")
     try:
-        aside.write_text(html, encoding="utf-8")
-        aside.replace(path)
+        whole_file.write(path, html)
     except OSError as error:
         raise UsageError(
             f"the page cannot be written: {error}", hint="write to another path with --out"
@@ -95,9 +111,8 @@ def render(facts: StoreFacts, *, live: str = "") -> str:
         live: The address at which it is served, empty for a file.
     """
     found = answers(facts)
-    groups = of_families.families(facts.savepoints, facts.generations)
     calm = {one.query for one in found if not one.problems}
-    groups = tuple(sorted(groups, key=calm.issuperset))
+    groups = sorted(facts.families, key=calm.issuperset)
     return (
         environment()
         .get_template("page.html.j2")
@@ -110,7 +125,9 @@ def render(facts: StoreFacts, *, live: str = "") -> str:
             made_by="savepoints ui" if live else "savepoints page",
             troubled=[one for one in found if one.problems],
             queries=found,
-            families=[_section(facts, group, at) for at, group in enumerate(groups)],
+            families=[
+                _section(facts.families[group], group, at) for at, group in enumerate(groups)
+            ],
             log=log(facts),
         )
     )

@@ -616,6 +616,18 @@ def test_a_listed_sst_that_is_gone_is_a_file_not_found(place: Location) -> None:
         read_cut(checkpoint)
 
 
+@pytest.mark.parametrize("text", ["garbage", '{"id"', '{"other": 1}', "[1]"])
+def test_trap_damaged_metadata_of_a_query_were_an_unexpected_error(
+    text: str, on_local: Location
+) -> None:
+    """And one such checkpoint took the page of all queries with it."""
+    checkpoint = unpack("rocksdb", on_local)
+    checkpoint.put("metadata", text.encode())
+
+    with pytest.raises(IncompatibleError, match="metadata is not a file with the id of a query"):
+        read_cut(checkpoint)
+
+
 def test_a_directory_without_metadata_is_no_checkpoint(place: Location) -> None:
     with pytest.raises(CheckpointNotFoundError, match="the file 'metadata' is missing"):
         read_cut(place)

@@ -42,6 +42,21 @@ def refused(call: Call, store: Store, *arguments: str) -> Any:
     return error
 
 
+@pytest.mark.parametrize("verb", ["create", "tag"])
+def test_trap_text_that_is_not_utf8_was_found_out_in_the_middle(
+    verb: str, call: Call, on_local: Location, local_store: Store
+) -> None:
+    """After the files had been copied, and as an unexpected error; a terminal wrote Latin-1."""
+    taken = first_of(local_store, on_local, "rocksdb")
+    given = {"create": ["create", taken.query, "--format", "native"], "tag": ["tag", taken.id]}
+    latin_1 = os.fsdecode("caf\u00e9".encode("latin-1"))
+
+    error = refused(call, local_store, *given[verb], "--description", latin_1, "--yes")
+
+    assert (error["code"], error["name"]) == (2, "UsageError")
+    assert error["message"] == r"the argument 'caf\udce9' is not UTF-8"
+
+
 @pytest.mark.parametrize(
     "verb",
     [

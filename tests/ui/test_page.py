@@ -9,12 +9,14 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from savepoints.config import secrets
 from savepoints.errors import MissingExtraError, UsageError
 from savepoints.handle import Store
+from savepoints.store.tables import living_line
 from savepoints.ui import environment, page
 from savepoints.ui.facts import StoreFacts
 from tests.comparisons import HOSTILE
@@ -105,6 +107,25 @@ def test_a_thousand_savepoints_are_written_in_seconds() -> None:
     assert "Older savepoints (980)" in html
 
 
+def test_trap_each_query_cost_a_look_at_the_savepoints_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 200 queries with 200 savepoints each the page took a minute and a half."""
+    saved = [savepoint(n, id=f"sp-{q}-{n}", query=f"q{q}") for q in range(10) for n in range(1, 4)]
+    facts = dataclasses.replace(stories.story(), savepoints=tuple(saved), generations=())
+    looked_at = []
+    of_query = living_line.of_query
+
+    def counting(query: str, generations: Any, savepoints: Any) -> object:
+        looked_at.append(len(savepoints))
+        return of_query(query, generations, savepoints)
+
+    monkeypatch.setattr(living_line, "of_query", counting)
+    page.render(facts)
+
+    assert set(looked_at) == {3}
+
+
 def test_secrets_are_masked() -> None:
     secrets.remember(["before-release"])
     try:
@@ -113,14 +134,7 @@ def test_secrets_are_masked() -> None:
         secrets._known.discard("before-release")
 
 
-def test_the_file_is_replaced_in_one_move(tmp_path: Path) -> None:
-    out = tmp_path / "store.html"
-    out.write_text("old")
-
-    page.write("new", out)
-
-    assert [one.name for one in tmp_path.iterdir()] == ["store.html"]
-    assert out.read_text() == "new"
+def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         page.write("new", tmp_path / "no" / "store.html")
 

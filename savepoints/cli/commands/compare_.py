@@ -122,14 +122,11 @@ def command(
     from savepoints.cli.render import comparison_text
     from savepoints.operations.fork import compare
     from savepoints.ui import environment, report
+    from savepoints.ui import page as pages
 
     if page is not None:
         environment.require("reports")
-        if not page.absolute().parent.is_dir():
-            raise UsageError(
-                f"the directory {page.absolute().parent} for the report does not exist",
-                hint="create the directory, or choose another path with --report",
-            )
+        pages.require_place(page, "--report")
     plan = compare.plan(
         call.store,
         queries,

@@ -16,7 +16,7 @@ from savepoints.cli.options import (
     moment,
     mutating,
     pausing_the_run,
-    require_alone,
+    require_undo_alone,
 )
 from savepoints.cli.render.pause_text import pause_pair, undo_pair
 from savepoints.errors import UsageError
@@ -165,7 +165,7 @@ def command(
       savepoints merge order_totals --undo --yes
     """
     if undo:
-        require_alone("--undo", f"savepoints merge {query} --undo")
+        require_undo_alone(f"savepoints merge {query} --undo")
         undone(call, query, "merge", consent=consent)
         return
     _require_one_of(query, batch, since, until, dropped=dropped)

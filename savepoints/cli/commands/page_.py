@@ -9,7 +9,6 @@ import click
 
 from savepoints.cli.names import query_names
 from savepoints.cli.options import Invocation, common, moment
-from savepoints.errors import UsageError
 
 
 @click.command("page")
@@ -67,11 +66,7 @@ def command(
     from savepoints.ui import environment, page
 
     environment.require("pages")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(
-            f"the directory {path.absolute().parent} for the page does not exist",
-            hint="create the directory, or choose another path with --out",
-        )
+    page.require_place(path, "--out")
     html = page.page(call.store, query=query, since=since, sources=not no_source_check)
     page.write(html, path)
     if call.output.format == "json":

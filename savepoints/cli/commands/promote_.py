@@ -15,7 +15,7 @@ from savepoints.cli.options import (
     common,
     mutating,
     pausing_the_run,
-    require_alone,
+    require_undo_alone,
 )
 from savepoints.cli.render.pause_text import pause_pair, undo_pair
 
@@ -80,7 +80,7 @@ def command(
     from savepoints.operations.fork import promote, promote_plan
 
     if undo:
-        require_alone("--undo", f"savepoints promote {fork} --undo")
+        require_undo_alone(f"savepoints promote {fork} --undo")
         undone(call, fork, "promote", consent=consent)
         return
     plan = promote_plan.plan(call.store, fork, into=into, hand_over=hand_over, checks=not no_checks)

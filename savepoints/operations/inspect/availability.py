@@ -120,17 +120,23 @@ def check_savepoints(
     """
     now = utc_now()
     asked = {one.query: (archives or {}).get(one.query, ()) for one in savepoints}
+    topics: dict[str, dict[str, Topic]] = {}
+    problems: dict[str, str] = {}
     try:
         has = kafka_topics.describe(_names(savepoints), settings, kafka_topics.LOOK_SECONDS)
-        topics = {query: _with_archives(has, uris) for query, uris in asked.items()}
     except SavepointsError as error:
-        return {
-            one.id: Availability(one.id, now, "unknown", error.message)
-            if _names([one])
-            else _judged(one, {}, now)
-            for one in savepoints
-        }
-    return {one.id: _judged(one, topics[one.query], now) for one in savepoints}
+        has, problems = {}, dict.fromkeys(asked, error.message)
+    for query in asked.keys() - problems.keys():
+        try:
+            topics[query] = _with_archives(has, asked[query])
+        except SavepointsError as error:
+            problems[query] = error.message
+    return {
+        one.id: Availability(one.id, now, "unknown", problems[one.query])
+        if one.query in problems and _names([one])
+        else _judged(one, topics.get(one.query, {}), now)
+        for one in savepoints
+    }
 
 
 def _with_archives(topics: Mapping[str, Topic], archives: Collection[str]) -> dict[str, Topic]:

@@ -121,15 +121,22 @@ class Lineage(Result):
 
 
 def lineage(store: Store, *, query: str | None = None) -> Lineage:
-    """Return how the generations and savepoints of a query, or of all, descend from each other."""
+    """Return how the generations and savepoints of a query, or of all, descend from each other.
+
+    Raises:
+        QueryNotFoundError: If the store does not know the query.
+    """
     store = store.snapshot()
-    return graph(
+    found = graph(
         catalog.select(store.catalog.all()),
         store.generations.all(),
         query=query,
         bound=bindings.every(store.root),
         operations=journal.all_operations(store.root),
     )
+    if query is not None and not found.nodes:
+        raise store.generations.unknown(query)
+    return found
 
 
 def graph(

@@ -72,7 +72,7 @@ class SourcePlace:
 
 
 def of_positions(
-    positions: Sequence[str | None], settings: KafkaSettings, archives: Collection[str] = ()
+    positions: Sequence[str | None], settings: KafkaSettings, archives: Collection[str]
 ) -> tuple[SourcePlace, ...]:
     """Describe the sources of a query.
 

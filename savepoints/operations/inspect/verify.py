@@ -163,10 +163,13 @@ def verify_all(
         share: As in `verify`.
 
     Raises:
+        QueryNotFoundError: If the store has no savepoint of the query.
         VerificationError: If the catalog cannot be read.
         UsageError: If `share` is invalid, or given with a depth that reads every file.
     """
     chosen = _subset(share, depth)
+    if query is not None:
+        store.catalog.require_query(query)
     with recording(
         store, "verify", query=query, parameters={"depth": depth, "share": share}
     ) as noted:

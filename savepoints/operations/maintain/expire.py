@@ -17,7 +17,7 @@ from typing import Any
 
 from savepoints import faults
 from savepoints.config.settings import RetentionSettings, Settings
-from savepoints.errors import LockedError, QueryNotFoundError, UsageError
+from savepoints.errors import LockedError, UsageError
 from savepoints.model import Labels, SavepointState, to_json
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording
@@ -136,16 +136,9 @@ def plan(
     """
     store = store.snapshot()
     rows = store.catalog.all()
+    if query is not None:
+        store.catalog.require_query(query)
     queries = sorted({one.query for one in rows})
-    if query is not None and query not in queries:
-        raise QueryNotFoundError(
-            f"the store {store.root} has no savepoints of the query {query!r}",
-            hint=f"name a query that has savepoints: {', '.join(queries)}"
-            if queries
-            else "take the first savepoint of the store: savepoints create QUERY",
-            query=query,
-            known=queries,
-        )
     asked = [query] if query is not None else queries
     settings = bindings.complete(store)
     policies = {name: policy or policy_of(settings, name) for name in asked}

@@ -131,7 +131,7 @@ def keep_arrived(
     until: KafkaOffsets,
     directory: str,
     *,
-    of_all: bool = False,
+    of_all: bool,
 ) -> dict[str, DataFrame]:
     """Read what has arrived of the replayed entities, or of all, since the batch was looked at.
 

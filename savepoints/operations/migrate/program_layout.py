@@ -102,7 +102,7 @@ def find_out(
     reference: str,
     settings: Settings,
     progress: Progress,
-    provider: Provider | None = None,
+    provider: Provider | None,
 ) -> NewProgram:
     """Run a program on empty inputs, with the settings that a restored query will have."""
     from savepoints.spark.session import session

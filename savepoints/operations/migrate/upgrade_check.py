@@ -103,8 +103,8 @@ def compare_program(
     maps: Sequence[str],
     settings: Settings,
     progress: Progress,
-    defaults: Mapping[str, str] | None = None,
-    are_sources_given: bool = False,
+    defaults: Mapping[str, str] | None,
+    are_sources_given: bool,
     provider: Provider | None = None,
 ) -> ProgramComparison:
     """Compare a program with a savepoint; see `upgrade_check`."""

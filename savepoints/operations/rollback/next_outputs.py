@@ -263,7 +263,7 @@ def own_ids(store: Store, query: str) -> tuple[str, ...]:
         if one.status == "current":
             try:
                 found.add(read_query_id(Location.of(one.checkpoint)))
-            except (FileNotFoundError, ValueError, KeyError, TypeError):
+            except (FileNotFoundError, IncompatibleError):
                 continue  # Not started yet, or damaged: its savepoints say it, if there are any.
     for done in journal.all_operations(store.root):
         if (done.query, done.state, done.plan.get("hand_over")) == (query, "finished", "point"):

@@ -9,7 +9,7 @@ from datetime import timedelta
 from savepoints.checkpoint import position
 from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
-from savepoints.plan import Progress, silent
+from savepoints.plan import Progress
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 
@@ -17,7 +17,7 @@ _POLL_SECONDS = 0.5
 
 
 def await_committed(
-    store: Store, queries: Sequence[str], *, wait: timedelta, progress: Progress = silent
+    store: Store, queries: Sequence[str], *, wait: timedelta, progress: Progress
 ) -> None:
     """Wait until queries have committed a batch; those that nobody runs are not waited for.
 

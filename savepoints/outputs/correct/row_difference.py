@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from savepoints.spark import multiset
+from savepoints.spark import columns, multiset
 from savepoints.spark.columns import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 HASH, ROW = "hash", "row"
 
@@ -173,7 +173,7 @@ def _added(frame: DataFrame) -> DataFrame:
 
 
 def row_hash(schema: StructType, prefix: str = "") -> Column:
-    """Return a hash of a row: xxHash64 of the columns without maps, which Spark does not hash."""
+    """Return a hash of a row: xxHash64 of the columns that Spark can hash."""
     from pyspark.sql import functions as F
 
     return F.xxhash64(*(F.col(prefix + name) for name in _hashed(schema)))
@@ -185,14 +185,4 @@ def row_hash_sql(schema: StructType) -> str:
 
 
 def _hashed(schema: StructType) -> Sequence[str]:
-    return [quoted(one.name) for one in schema if not _has_map(one.dataType)]
-
-
-def _has_map(data_type: DataType) -> bool:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(data_type, StructType):
-        return any(_has_map(one.dataType) for one in data_type)
-    if isinstance(data_type, ArrayType):
-        return _has_map(data_type.elementType)
-    return isinstance(data_type, MapType)
+    return [quoted(one.name) for one in schema if not columns.has_unordered(one.dataType)]

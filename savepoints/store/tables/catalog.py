@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
-from savepoints.errors import AmbiguousNameError, SavepointNotFoundError
+from savepoints.errors import AmbiguousNameError, QueryNotFoundError, SavepointNotFoundError
 from savepoints.io import Location
 from savepoints.model import Generation, Labels, Savepoint, SavepointState, from_json
 from savepoints.moments import parse_rfc3339, refuse_future, rfc3339
@@ -157,6 +157,23 @@ class Catalog:
         alone = self.any_line or not _is_relative(name)
         generations = [] if alone else Generations(self.root, self.tables).all()
         return resolve(self.all(), name, query=query, generations=generations)
+
+    def require_query(self, query: str) -> None:
+        """Refuse a query without savepoints: of a name that was misspelt all would be well.
+
+        Raises:
+            QueryNotFoundError: If the store has no savepoint of the query.
+        """
+        queries = sorted({one.query for one in self.all()})
+        if query not in queries:
+            raise QueryNotFoundError(
+                f"the store {self.root} has no savepoints of the query {query!r}",
+                hint=f"name a query that has savepoints: {', '.join(queries)}"
+                if queries
+                else "take the first savepoint of the store: savepoints create QUERY",
+                query=query,
+                known=queries,
+            )
 
     @property
     def _table(self) -> StoreTable:

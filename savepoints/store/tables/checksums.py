@@ -23,6 +23,7 @@ from savepoints.io import Location, in_parallel
 from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.store.savepoint import sealed
 from savepoints.store.tables import dropped_files
+from savepoints.store.tables.open_tables import COMMIT
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +32,6 @@ UNKNOWN = "has no checksum"
 
 # Beside `_delta_log/`.
 DIRECTORY = "_sums"
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json", re.ASCII)
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet", re.ASCII)
 _HINT = "_delta_log/_last_checkpoint"
 # Delta removes commits that are older than this when it makes a checkpoint of later ones.
@@ -75,7 +75,7 @@ def problems(table: Location) -> dict[str, str]:
         What is wrong, by path within the table; of a file that has no checksum, that.
     """
     listed = {info.path for info in table.list()}
-    commits = {path: int(match[1]) for path in listed if (match := _COMMIT.fullmatch(path))}
+    commits = {path: int(match[1]) for path in listed if (match := COMMIT.fullmatch(path))}
     named = sorted(path for path in listed if path.startswith(f"{DIRECTORY}/"))
     found: dict[str, str] = {}
     wanted: dict[str, _Sums] = {}
@@ -99,7 +99,7 @@ def problems(table: Location) -> dict[str, str]:
     def compare(path: str) -> str | None:
         sums = wanted[path]
         if path in gone:
-            match = _COMMIT.fullmatch(path) or _CHECKPOINT.fullmatch(path)
+            match = COMMIT.fullmatch(path) or _CHECKPOINT.fullmatch(path)
             old = sums.at < utc_now() - _CLEANED_UP_AFTER
             cleaned_up = old and int(match[1]) < newest if match else path not in needed
             return None if cleaned_up else "is missing"

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from savepoints.delta_reader import open_delta
 from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.moments import utc_now
+from savepoints.store.tables.open_tables import COMMIT
 
-_COMMIT = re.compile(r"_delta_log/\d{20}\.json", re.ASCII)
 # The tables have no partitions, so their rows are not in directories.
 _ROWS = re.compile(r"[^/]+\.parquet")
 # A writer names its files when it commits, and a reader that has opened a version goes on with it:
@@ -30,7 +30,7 @@ def find(table: Location, oldest: datetime) -> list[ObjectInfo]:
     if not old:
         return []
     new = [one.path for one in listed if one.last_modified > oldest]
-    commits = [path for path in new if _COMMIT.fullmatch(path)]
+    commits = [path for path in new if COMMIT.fullmatch(path)]
     kept = current(table).union(*in_parallel(lambda path: _removed(table, path), commits))
     return [one for one in old if one.path not in kept]
 

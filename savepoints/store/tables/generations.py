@@ -76,17 +76,21 @@ class Generations:
         found = self.find_current(query)
         if found is None:
             self.refuse_ended(query)
-            known = sorted({one.query for one in self.all()})
-            raise QueryNotFoundError(
-                f"the store {self.root} has no query {query!r}",
-                hint=f"name one of its queries: {', '.join(known)}"
-                if known
-                else f"take a savepoint of it: savepoints create {query} --checkpoint URI, or "
-                f"attached.create() in its driver; with an App: savepoints run {query}",
-                query=query,
-                known=known,
-            )
+            raise self.unknown(query)
         return found
+
+    def unknown(self, query: str) -> QueryNotFoundError:
+        """Return the error for a query that the store does not know."""
+        known = sorted({one.query for one in self.all()})
+        return QueryNotFoundError(
+            f"the store {self.root} has no query {query!r}",
+            hint=f"name one of its queries: {', '.join(known)}"
+            if known
+            else f"take a savepoint of it: savepoints create {query} --checkpoint URI, or "
+            f"attached.create() in its driver; with an App: savepoints run {query}",
+            query=query,
+            known=known,
+        )
 
     def of_checkpoint(self, checkpoint: Location) -> Generation | None:
         """Return the generation that lives in a checkpoint directory, None for an unknown one."""

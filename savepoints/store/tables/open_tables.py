@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Rows = list[dict[str, Any]]
 
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json", re.ASCII)
+# The name of a commit within a table, with its version.
+COMMIT = re.compile(r"_delta_log/(\d{20})\.json", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -169,5 +170,5 @@ def _commits_from(location: Location, version: int) -> dict[int, str]:
     return {
         int(found[1]): info.etag
         for info in location.list("_delta_log", after=after)
-        if (found := _COMMIT.fullmatch(info.path))
+        if (found := COMMIT.fullmatch(info.path))
     }

@@ -52,7 +52,9 @@ def store(call: Call, local_store: Store, on_local: Location) -> Store:
         (("a", "b", "--key", "totals"), UsageError, "'totals' is not in the form OUTPUT=COLUMN"),
         (("a", "b", "--key", "totals=a,"), UsageError, "is not in the form OUTPUT=COLUMN"),
         (("a", "b", "--metric", "SELECT 1"), UsageError, "'SELECT 1' is not in the form NAME=SQL"),
-        (("a", "b", "--report", "no/such/r.html"), UsageError, "for the report does not exist"),
+        (("a", "b", "--report", "no/such/r.html"), UsageError, "of --report does not exist"),
+        # Found out only when the queries had run and the report was to be written.
+        (("a", "b", "--report", ""), UsageError, "--report is empty"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

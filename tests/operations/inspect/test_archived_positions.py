@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -23,6 +24,7 @@ from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.tables.merge_ledger import Ledger
 from tests.kafka_query import QUERY, Query, make
+from tests.samples import savepoint
 from tests.sources.broker import HOUR, Broker
 from tests.store.tables.test_merge_ledger import merge
 
@@ -135,6 +137,27 @@ def test_a_savepoint_is_restorable_thanks_to_the_archive(query: Query, on_local:
     at = target.AtTime(saved.cut.committed_at)
     context = QueryContext.open(query.store.with_settings(query.settings), QUERY)
     assert target.resolve(context, at).savepoint_id == saved.id
+
+
+def test_trap_an_archive_of_one_query_made_the_savepoints_of_all_unknown(
+    query: Query, broker: Broker, on_local: Location
+) -> None:
+    """Its topic was recreated, which is nothing to the others."""
+    (saved,) = query.store.catalog.all()
+    archives = tuple(query.settings.queries[QUERY].archives.values())
+    topic = broker.make(partitions=1)
+    stale = str(on_local / "stale")
+    came = Arrival(topic, 0, 0, 0, 0, None, topic_id="of-another-life")
+    progress.add(stale, [came], app="batches", version=1)
+    other = savepoint(2, query="other", offsets=(json.dumps({topic: {"0": 0}}),))
+
+    found = availability.check_savepoints(
+        [saved, other], query.settings.kafka, {QUERY: archives, "other": (stale,)}
+    )
+
+    assert found[saved.id].restorable == "yes"
+    assert found[other.id].restorable == "unknown"
+    assert f"topic {topic} has been deleted and recreated" in found[other.id].reason
 
 
 def test_trap_a_hole_between_archive_and_kafka_is_read_over(query: Query, broker: Broker) -> None:

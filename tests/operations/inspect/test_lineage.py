@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from savepoints.errors import QueryNotFoundError
 from savepoints.handle import Store
 from savepoints.model import Generation, Savepoint
 from savepoints.operations.inspect.lineage import (
@@ -199,3 +200,16 @@ def test_what_is_quoted_can_be_read_again(text: str) -> None:
     assert shown == f'  n0("{" ".join(label.split())}")'
     drawn = re.sub(r"\\(.)", r"\1", dot(of(text)).split("\n")[1])
     assert drawn == f'  n0 [label="{" ".join(label.split())}", shape=ellipse];'
+
+
+def test_trap_of_a_query_that_is_not_there_the_store_was_said_to_be_empty(
+    local_store: Store,
+) -> None:
+    local_store.catalog.add(savepoint(1, query="orders"))
+    local_store.generations.begin("orders", 1, local_store.root / "live", by="run")
+
+    with pytest.raises(QueryNotFoundError, match="no query 'ordres'") as caught:
+        lineage(local_store, query="ordres")
+
+    assert "orders" in caught.value.hint
+    assert lineage(local_store, query="orders").nodes

@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import (
     CredentialsError,
+    QueryNotFoundError,
     SavepointNotFoundError,
     SavepointsError,
     UsageError,
@@ -370,6 +371,19 @@ def test_a_savepoint_of_any_state_is_verified_without_spark(
 
     assert (report.grade, report.findings, report.rows) == ("ok", (), None)
     assert report.operators == len(taken.operators)
+
+
+def test_trap_all_was_well_with_a_query_whose_name_was_misspelt(
+    on_local: Location, local_store: Store
+) -> None:
+    """Nothing was verified, and the metrics said when that had last succeeded."""
+    query = saved(on_local, local_store).query
+
+    with pytest.raises(QueryNotFoundError, match="no savepoints of the query 'ordres'") as caught:
+        verify_all(local_store, query="ordres")
+
+    assert query in caught.value.hint
+    assert "verify" not in {one.verb for one in local_store.events.all()}
 
 
 def test_an_unknown_savepoint_is_an_error(local_store: Store) -> None:
