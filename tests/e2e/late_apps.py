@@ -84,6 +84,20 @@ def overall(inputs: Mapping[str, DataFrame]) -> DataFrame:
     return sums.select(F.unix_millis("window.start").alias("start_ms"), "total")
 
 
+def totals(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Count and sum up by key, with the newest time in seconds."""
+    return (
+        inputs["events"]
+        .groupBy("k")
+        .agg(
+            F.count("*").alias("count"),
+            F.sum("n").alias("total"),
+            F.max(F.unix_millis(json_records.AT) / 1000).alias("newest"),
+        )
+    )
+
+
+running = App("running", {"events": read()}, totals, {"out": Output("upsert", ("k",))})
 ticking = App("ticking", {"events": read()}, ticks, {"out": Output("append")})
 
 

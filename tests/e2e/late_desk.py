@@ -50,6 +50,11 @@ class Event(NamedTuple):
     s: float
 
     @property
+    def place(self) -> tuple[str, str]:
+        """By what it is recognised: its entity and its id."""
+        return self.k, self.id
+
+    @property
     def value(self) -> bytes:
         return json.dumps(
             {"id": self.id, "k": self.k, "n": self.n, "at_ms": int(self.s * 1000)}

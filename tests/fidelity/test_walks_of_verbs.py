@@ -1,0 +1,53 @@
+"""Verbs in the order of chance, against a model that counts events."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from savepoints.local import LocalWorld
+from tests import draw
+from tests.e2e.late_desk import LateDesk
+from tests.fidelity.verb_walk import Walk
+from tests.fidelity.walk_model import TOTALS, WINDOWS, Program
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(3000),
+]
+STEPS = 60
+
+
+@pytest.mark.parametrize("most", [None, 3], ids=["at-once", "three-at-once"])
+@pytest.mark.parametrize("program", [TOTALS, WINDOWS], ids=["totals", "windows"])
+def test_after_each_verb_table_and_state_are_those_of_the_events_that_count(
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    spark: SparkSession,
+    tmp_path: Path,
+    program: Program,
+    most: int | None,
+) -> None:
+    opened = LateDesk.open(world, spark, tmp_path, program.app)
+    settings = opened.desk.settings
+    bound = {
+        name: one.model_copy(update={"max_offsets_per_trigger": most})
+        for name, one in settings.queries.items()
+    }
+    desk = dataclasses.replace(opened.desk, settings=settings.model_copy(update={"queries": bound}))
+    walk = Walk.begin(
+        world,
+        dataclasses.replace(opened, desk=desk),
+        program,
+        draw.chance("walk", program.app, most),
+    )
+    for _ in range(STEPS):
+        walk.step()
