@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -205,6 +206,9 @@ class Walk:
 
         def die(name: str) -> None:
             nonlocal left
+            # A batch runs in another thread, for whose answer Spark would wait for ever.
+            if threading.current_thread() is not threading.main_thread():
+                return
             left -= 1
             if not left:
                 self.note(f"  killed at {name}")
