@@ -81,8 +81,13 @@ def test_trap_ctrl_c_is_text_where_json_was_asked_for(
         return read(self)
 
     monkeypatch.setattr(Catalog, "all", interrupted)
+    # A shell lets what it runs in the background ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    code, out, err = called("list", "-o", "json", "--store", str(local_store.root))
+    try:
+        code, out, err = called("list", "-o", "json", "--store", str(local_store.root))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
     assert (code, out) == (130, "")
     said = json.loads(err)
