@@ -37,6 +37,8 @@ def settings(**more: object) -> Settings:
         ),
         "spark.driver.memory": "2g",
         "spark.sql.session.timeZone": "UTC",
+        # Spark waits for maintenance to end, for 300 s otherwise, with the lock that this needs.
+        "spark.sql.streaming.stateStore.maintenanceShutdownTimeout": "1s",
         # A busy machine takes longer than the usual 15 s to answer a Python worker that begins.
         "spark.python.authenticate.socketTimeout": "120s",
         **({} if draw.NIGHTLY else _FOR_FEW_ROWS),
