@@ -310,15 +310,10 @@ def new_generation(
         held.check()
         facts = log.operation.done["checkpoint_written"]
         store.generations.begin(
-            plan.query,
-            plan.generation,
-            Location.of(plan.checkpoint),
-            by=plan.verb,
-            begun_from=plan.savepoint_id,
-            savepoints=store.catalog.all(),
-            restore_seconds=facts["seconds"],
-            restored_bytes=facts["bytes"],
-        )
+            plan.query, plan.generation, Location.of(plan.checkpoint), by=plan.verb,
+            begun_from=plan.savepoint_id, savepoints=store.catalog.all(),
+            restore_seconds=facts["seconds"], restored_bytes=facts["bytes"],
+        )  # fmt: skip
         log.record(journal.GENERATION_BEGUN, generation=plan.generation)
 
 
