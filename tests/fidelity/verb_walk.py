@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +22,7 @@ import pytest
 
 from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches
-from savepoints.errors import SavepointsError
+from savepoints.errors import SavepointsError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
@@ -223,8 +224,10 @@ class Walk:
         begun = journal.all_unfinished(self.store.root)
         if begun and self.chance.random() < 0.3:
             self.note(f"  taken back: {begun[0].verb} of {begun[0].query}, {begun[0].done_text}")
-            unfinished.undo(self.store, begun[0].id)
-            return None
+            # Whose generation has begun has to be finished first.
+            with suppress(UsageError):
+                unfinished.undo(self.store, begun[0].id)
+                return None
         return verb()
 
     # What is done.
