@@ -7,8 +7,9 @@ no entity can be replayed from before such a thing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.io import Location
@@ -16,6 +17,7 @@ from savepoints.model import Generation, Savepoint
 from savepoints.store import batch_log
 from savepoints.store.batch_log import Batch
 from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Ancestry, Merge
@@ -97,6 +99,7 @@ def reach(store: Store, query: str) -> Reach:
     """Find out how far back it goes."""
     generations = {one.generation: one for one in store.generations.all(query)}
     savepoints = {one.id: one for one in store.catalog.all()}
+    begun = cache(partial(journal.by_generation, store.root))  # Few lines need it, none twice.
     newest: dict[int, int | None] = {}
     first: dict[int, int] = {}
     at: Generation = store.generations.current(query)
@@ -104,7 +107,7 @@ def reach(store: Store, query: str) -> Reach:
     while True:
         newest[at.generation], first[at.generation] = until, 0
         where = f"generation {at.generation}"
-        if not _begins_with_events(store, at):
+        if not _begins_with_events(at, begun):
             return Reach(newest, first, f"{where} was begun by {at.begun_by}")
         if at.begun_from is None:
             return Reach(newest, first, "")
@@ -121,18 +124,22 @@ def reach(store: Store, query: str) -> Reach:
         at, until = generations[origin.generation], origin.batch_id
 
 
-def _begins_with_events(store: Store, generation: Generation) -> bool:
-    """Return True unless something else than events made what a generation begins with."""
+def _begins_with_events(
+    generation: Generation, begun: Callable[[], Mapping[tuple[str, int], Operation]]
+) -> bool:
+    """Return True unless something else than events made what a generation begins with.
+
+    Args:
+        begun: Reads the operations that began generations.
+    """
     if generation.begun_by in _PLAIN or _is_empty_reset(generation):
         return True
     if generation.begun_by != _TOGETHER:
         return False
+    operation = begun().get((generation.query, generation.generation))
     # A reader of a topic is set behind the records that were taken back, which are still there.
-    place = generation.query, generation.generation
-    return any(
+    return operation is not None and any(
         one["rollback"]["query"] == generation.query and not one["topic_reads"]
-        for operation in journal.all_operations(store.root)
-        if place in operation.generations_begun
         for one in operation.plan["members"]
     )
 

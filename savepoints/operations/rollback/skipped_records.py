@@ -63,11 +63,7 @@ def _number(generation: Generation) -> tuple[str, int]:
 def _skips(store: Store, resets: Sequence[Generation]) -> Skips:
     if not resets:
         return {}
-    begun = {
-        generation: one
-        for one in journal.all_operations(store.root)
-        for generation in one.generations_begun
-    }
+    begun = journal.by_generation(store.root)
     moves = []
     for one in sorted(resets, key=lambda one: one.begun_at):
         found = begun.get(_number(one))

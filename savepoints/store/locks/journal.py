@@ -211,6 +211,11 @@ def all_operations(root: Location) -> list[Operation]:
     return sorted(found.values(), key=lambda one: (one.begun_at, one.id), reverse=True)
 
 
+def by_generation(root: Location) -> dict[tuple[str, int], Operation]:
+    """Return the operation that began each generation, by query and number, if one did."""
+    return {generation: one for one in all_operations(root) for generation in one.generations_begun}
+
+
 def undone_by(operations: Sequence[Operation]) -> dict[str, str]:
     """Return which finished operations were undone, and by which: ids by ids.
 
