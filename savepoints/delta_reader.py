@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
+# The property of a table that keeps its changes beside its rows.
+CHANGE_FEED = "delta.enableChangeDataFeed"
 # What deltalake reads as something else, so that it would open another directory.
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 # Of these it opens a table, and panics when it writes.

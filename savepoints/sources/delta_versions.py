@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from savepoints.checkpoint.logs import table_position
-from savepoints.delta_reader import open_delta
-from savepoints.errors import IncompatibleError, NotFoundError, SourceDataGoneError, UsageError
+from savepoints.delta_reader import CHANGE_FEED, open_delta
+from savepoints.errors import NotFoundError, SourceDataGoneError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.moments import moment_of, rfc3339
 
 _COMMIT = re.compile(r"(\d{20})\.json", re.ASCII)
 _IN_COMMIT = "delta.enableInCommitTimestamps"
-_CHANGE_FEED = "delta.enableChangeDataFeed"
 _TICK = timedelta(milliseconds=1)
 
 
@@ -117,7 +116,7 @@ def read(uri: str) -> TableVersions:
         known = in_parallel(lambda at: _in_commit(log.get(f"{at:020}.json")), list(times))
         said = zip(times.items(), known, strict=True)
         times = {version: found or written for (version, written), found in said}
-    has_change_feed = metadata.configuration.get(_CHANGE_FEED) == "true"
+    has_change_feed = metadata.configuration.get(CHANGE_FEED) == "true"
     return TableVersions(str(location), str(metadata.id), _rising(times), has_change_feed)
 
 
@@ -127,8 +126,8 @@ def require_commits(
     *,
     query: str,
     ends: Mapping[str, int] | None = None,
-) -> None:
-    """Check that a stream can read the commits that come after positions in tables.
+) -> dict[str, range]:
+    """Check that logs still have the commits that come after positions in tables.
 
     Tables at other places than these are not looked at: Delta refuses them when the query starts.
 
@@ -137,11 +136,14 @@ def require_commits(
         query: Who is going to read them.
         ends: By table, the last version to be read, where that is not the newest one.
 
+    Returns:
+        The versions that come next, by table; not of those with a change data feed.
+
     Raises:
-        IncompatibleError: If one of them takes rows out, as a rewind or a correction does.
         NotFoundError: If there is no table at one of the places.
         SourceDataGoneError: If commits are gone.
     """
+    found: dict[str, range] = {}
     wanted = [one for one in map(table_position.parse, positions) if one is not None]
     tables = {one.table_id: one for one in map(read, sorted(set(uris)))} if wanted else {}
     for one in wanted:
@@ -160,39 +162,9 @@ def require_commits(
             )
         if table is not None and not table.has_change_feed:
             end = (ends or {}).get(table.uri, table.newest)
-            _refuse_removals(table.uri, range(version, end + 1), query)
-
-
-def _refuse_removals(uri: str, versions: Iterable[int], query: str) -> None:
-    """Refuse versions of which one takes rows out: a stream of the table fails there.
-
-    Source: "Change data" of Delta's streaming source, `DeltaSource.validateCommitAndDecideAction`.
-    """
-    log = Location.of(uri) / "_delta_log"
-    known = in_parallel(lambda at: (at, _removal(log.get(f"{at:020}.json"))), list(versions))
-    for version, operation in known:
-        if operation is not None:
-            raise IncompatibleError(
-                f"{query} would read version {version} of {uri}, which takes rows out "
-                f"({operation}), and a stream of a table fails at such a commit",
-                hint=f"choose a savepoint that has read that version (savepoints list --query "
-                f"{query}), roll back the query that writes the table as well (savepoints pipeline "
-                f"rollback {query} TAG --all), or start over with the table as it is: savepoints "
-                f"reset {query} --to-earliest --outputs truncate",
-                uri=uri,
-                version=version,
-            )
-
-
-def _removal(data: bytes) -> str | None:
-    """Return the operation of a commit that takes rows out, None for one that does not."""
-    if b'"remove"' not in data:
-        return None
-    actions = [json.loads(line) for line in data.splitlines() if line.strip()]
-    if not any((one.get("remove") or {}).get("dataChange") for one in actions):
-        return None
-    said = (one["commitInfo"].get("operation") for one in actions if one.get("commitInfo"))
-    return next(said, None) or "operation unknown"
+            known = found.get(table.uri, range(version, end + 1))
+            found[table.uri] = range(min(known.start, version), end + 1)
+    return found
 
 
 def _in_commit(data: bytes) -> datetime | None:

@@ -26,6 +26,7 @@ from savepoints.operations.rollback import (
     journalled,
     next_outputs,
     notes,
+    removals,
     run_to_point,
     safety_savepoint,
 )
@@ -356,12 +357,9 @@ def _refuse_unreadable(
     if not asked.check_source:
         return assumed
     goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
-    delta_versions.require_commits(
-        goes_on,
-        context.bound.tables.values() if context.bound else (),
-        query=found.query,
-        ends=asked.ends,
-    )
+    tables = context.bound.tables.values() if context.bound else ()
+    versions = delta_versions.require_commits(goes_on, tables, query=found.query, ends=asked.ends)
+    removals.refuse(versions, found.query)
     there = availability.require_available(
         goes_on, settings.kafka, topics=found.topics, archives=archives_of(settings, found.query)
     )

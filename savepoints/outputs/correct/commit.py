@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from savepoints.delta_reader import CHANGE_FEED
 from savepoints.outputs.correct.entity_rows import EntityRows
 from savepoints.outputs.correct.row_difference import (
     HASH,
@@ -33,7 +34,6 @@ FIELD = "savepoints_correction"
 # The condition of an overwrite stands in the commit; so many hashes are 200 KB there.
 NAMED_GROUPS = 10_000
 _ROWS_OF_A_FILE = 500_000
-_CHANGE_FEED = "delta.enableChangeDataFeed"
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -68,7 +68,7 @@ def write(
     mark_session(rows.spark, mark)
     rows.spark.conf.set(_CONSTRAINT_CHECK, "false")
     rows.spark.conf.set("spark.sql.parser.escapedStringLiterals", "false")
-    followed = table.metadata().configuration.get(_CHANGE_FEED) == "true"
+    followed = table.metadata().configuration.get(CHANGE_FEED) == "true"
     if counts.groups > NAMED_GROUPS or (rows.mode == "upsert" and followed):
         merge(rows, found)
     else:

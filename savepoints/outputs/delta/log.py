@@ -33,6 +33,7 @@ class Commit:
 
     Attributes:
         changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
+        removes_data: Whether rows were removed.
         back_to: The version to whose rows this library took the table back with it, None with all
             others. What was committed in between no longer counts.
         timestamp_ms: When, by the writer's clock, in milliseconds since 1970; None if it says
@@ -46,6 +47,7 @@ class Commit:
     back_to: int | None = None
     user_metadata: str | None = None
     timestamp_ms: int | None = None
+    removes_data: bool = False
 
     def written_by(self, owner: str, app_ids: tuple[str, ...]) -> bool:
         """Return True if it is the query's own."""
@@ -73,13 +75,22 @@ class LogCheckpoint:
 
 def commits(uri: str, newest: int) -> Iterator[Commit]:
     """Walk a table's log from the newest commit back, as far as its JSON files are kept."""
-    log = log_of(uri)
     for version in range(newest, -1, -1):
         try:
-            commit = _read(log, f"{version:020}.json", version)
+            found = commit(uri, version)
         except FileNotFoundError:
             return
-        yield commit
+        yield found
+
+
+def commit(uri: str, version: int) -> Commit:
+    """Read the commit of one version.
+
+    Raises:
+        FileNotFoundError: If the log no longer has it.
+        NotAlignedError: If it is damaged.
+    """
+    return _read(log_of(uri), f"{version:020}.json", version)
 
 
 def parse_commit(version: int, data: bytes) -> Commit:
@@ -89,7 +100,7 @@ def parse_commit(version: int, data: bytes) -> Commit:
         ValueError: If a line is not a JSON object; empty lines are none, to Delta neither.
     """
     info: dict[str, Any] = {}
-    transactions, changes = {}, False
+    transactions, changes, removes = {}, False, False
     # Of bytes: a text would be split at more than line feeds, of which values may be full.
     for line in filter(bytes.strip, data.splitlines()):
         action: dict[str, Any] = _object(line)
@@ -98,14 +109,16 @@ def parse_commit(version: int, data: bytes) -> Commit:
         elif "txn" in action:
             transactions[str(action["txn"]["appId"])] = int(action["txn"]["version"])
         elif "add" in action or "remove" in action:
-            changes = changes or bool((action.get("add") or action["remove"])["dataChange"])
+            changed = bool((action.get("add") or action["remove"])["dataChange"])
+            changes, removes = changes or changed, removes or (changed and "remove" in action)
     said_back_to = info.get(BACK_TO, (info.get("tags") or {}).get(BACK_TO))
     back_to = int(said_back_to) if said_back_to is not None and rewinds(transactions) else None
     operation, said = str(info.get("operation", "")), info.get("userMetadata")
     at = info.get("timestamp")
     return Commit(
-        version, operation, transactions, changes, back_to, said, None if at is None else int(at)
-    )
+        version, operation, transactions, changes, back_to, said,
+        None if at is None else int(at), removes,
+    )  # fmt: skip
 
 
 def checkpoints(uri: str) -> list[LogCheckpoint]:

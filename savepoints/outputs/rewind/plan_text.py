@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from savepoints.delta_reader import CHANGE_FEED
 from savepoints.io import Location
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version, log, writable
@@ -101,7 +102,7 @@ def _of_table(rewind: Rewind) -> list[str]:
     uri, settings = output.uri, table.metadata().configuration
     found = _of_engine(rewind, table)
     found += (removal := reader_notes(rewind))
-    if removal and settings.get("delta.enableChangeDataFeed") == "true":
+    if removal and settings.get(CHANGE_FEED) == "true":
         found.append(
             f"{uri}: readers of its change data feed see the rewind as deletes and inserts"
         )
