@@ -113,12 +113,16 @@ class LateDesk:
 
     def write(self, events: Sequence[Event], name: str = "late.parquet", op: str = "insert") -> str:
         """Write events as a batch of records; returns where."""
+        return self.write_changes([(op, one) for one in events], name)
+
+    def write_changes(self, changes: Sequence[tuple[str, Event]], name: str) -> str:
+        """Write events with what is to be done with each; returns where."""
         columns: list[pa.Field[Any]] = [
             pa.field("key", pa.binary()),
             pa.field("value", pa.binary()),
             pa.field("op", pa.string()),
         ]
-        rows = [{"key": one.k.encode(), "value": one.value, "op": op} for one in events]
+        rows = [{"key": one.k.encode(), "value": one.value, "op": op} for op, one in changes]
         path = self.desk.directory / name
         pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), path)
         return str(path)

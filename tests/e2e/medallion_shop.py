@@ -6,18 +6,22 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.local import LocalWorld
 from spark_jobs.medallion import truth
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
+from spark_jobs.orders.codec import encode_order, order_key
 from spark_jobs.orders.producer import produce
 from tests import spark_session
 from tests.e2e.shop import called, environment, run_apart
@@ -96,6 +100,24 @@ class MedallionShop:
     def produce(self, orders: list[Order]) -> None:
         servers = self.settings.kafka.bootstrap_servers
         produce(orders, bootstrap_servers=servers, topic=self.topic, partitions=2)
+
+    def write_late(
+        self, late: Sequence[Order], wrong: Sequence[Order] = (), name: str = "late.parquet"
+    ) -> str:
+        """Write a batch of orders to add and of orders to remove; returns where."""
+        rows = [
+            {"key": order_key(one.customer_id), "value": encode_order(one), "op": op}
+            for orders, op in ((late, "insert"), (wrong, "remove"))
+            for one in orders
+        ]
+        columns: list[pa.Field[Any]] = [
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("op", pa.string()),
+        ]
+        path = self.directory / name
+        pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), path)
+        return str(path)
 
     def run(self, *levels: str, save: bool = False) -> None:
         """Run the queries, one after the other, each until it has caught up."""

@@ -10,10 +10,7 @@ import random
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from savepoints.local import LocalWorld
@@ -22,7 +19,6 @@ from savepoints.outputs.delta.batch_version import open_table
 from savepoints.store.locks import journal
 from spark_jobs.medallion.truth import LEVELS
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
-from spark_jobs.orders.codec import encode_order, order_key
 from tests.e2e.late_shop import day, ids, late_orders
 from tests.e2e.medallion_shop import RIGHT, MedallionShop
 from tests.spark_session import wait_until
@@ -51,19 +47,7 @@ def shop(world: LocalWorld, world_environment: dict[str, str], tmp_path: Path) -
 
 def batch(shop: MedallionShop, late: Sequence[Order], wrong: Sequence[Order] = ()) -> list[str]:
     """Write orders to add and to remove, and return the command that merges them into bronze."""
-    rows = [
-        {"key": order_key(one.customer_id), "value": encode_order(one), "op": op}
-        for orders, op in ((late, "insert"), (wrong, "remove"))
-        for one in orders
-    ]
-    columns: list[pa.Field[Any]] = [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("op", pa.string()),
-    ]
-    path = shop.directory / "late.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), path)
-    return ["merge", "bronze", "--batch", str(path), "--yes"]
+    return ["merge", "bronze", "--batch", shop.write_late(late, wrong), "--yes"]
 
 
 def standing(shop: MedallionShop) -> list[tuple[int, int]]:

@@ -12,14 +12,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from savepoints.jobs import archive as archive_job
 from savepoints.outputs.delta.batch_version import open_table
 from spark_jobs.medallion.truth import LEVELS
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
-from spark_jobs.orders.codec import encode_order, order_key
 from tests.e2e.late_shop import day, ids
 from tests.e2e.medallion_shop import RIGHT, MedallionShop
 
@@ -141,18 +137,9 @@ class PipelineWalk:
         if not late and not wrong:
             return
         self.number += 1
-        path = self.shop.directory / f"late-{self.number}.parquet"
-        rows = [
-            {"key": order_key(one.customer_id), "value": encode_order(one), "op": op}
-            for orders, op in ((late, "insert"), (wrong, "remove"))
-            for one in orders
-        ]
-        columns: dict[str, pa.DataType] = {
-            "key": pa.binary(), "value": pa.binary(), "op": pa.string()
-        }  # fmt: skip
-        pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), path)
+        path = self.shop.write_late(late, wrong, f"late-{self.number}.parquet")
         print(f"  merge {len(late)} and without {len(wrong)}")
-        if self.call("merge", "bronze", "--batch", str(path), "--downstream", "merge", "--yes"):
+        if self.call("merge", "bronze", "--batch", path, "--downstream", "merge", "--yes"):
             self.before = {}
             self.without = (self.without - ids(late)) | ids(wrong)
 

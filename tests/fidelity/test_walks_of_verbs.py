@@ -1,4 +1,4 @@
-"""Verbs in the order of chance, against a model that counts events."""
+"""Verbs in the order of chance, against a model that counts events, and against pandas."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from savepoints.local import LocalWorld
 from tests import draw
 from tests.e2e.late_desk import LateDesk
+from tests.e2e.medallion_shop import MedallionShop
+from tests.fidelity.pipeline_walk import PipelineWalk
 from tests.fidelity.verb_walk import Walk
 from tests.fidelity.walk_model import TOTALS, WINDOWS, Program
 
@@ -23,7 +25,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.timeout(3000),
 ]
-STEPS = 60
+STEPS, STEPS_OF_A_PIPELINE = 60, 40
 
 
 @pytest.mark.parametrize("most", [None, 3], ids=["at-once", "three-at-once"])
@@ -50,4 +52,14 @@ def test_after_each_verb_table_and_state_are_those_of_the_events_that_count(
         draw.chance("walk", program.app, most),
     )
     for _ in range(STEPS):
+        walk.step()
+
+
+def test_after_each_verb_each_level_is_what_pandas_computes(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    walk = PipelineWalk(MedallionShop.open(world, tmp_path), draw.chance("pipeline walk"))
+    walk.sell()
+    walk.check()
+    for _ in range(STEPS_OF_A_PIPELINE):
         walk.step()

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from savepoints import faults
@@ -339,12 +337,7 @@ class Walk:
             )[0]
             changes[one.id] = op, one
         found = [*changes.values()]
-        uri = str(self.desk.desk.directory / f"late-{self.number}-{len(self.said)}.parquet")
-        rows = [{"key": one.k.encode(), "value": one.value, "op": op} for op, one in found]
-        columns: dict[str, pa.DataType] = {
-            "key": pa.binary(), "value": pa.binary(), "op": pa.string()
-        }  # fmt: skip
-        pq.write_table(pa.Table.from_pylist(rows, pa.schema(columns)), uri)
+        uri = self.desk.write_changes(found, f"late-{self.number}-{len(self.said)}.parquet")
         # A removal of what is gone is refused.
         if all(op != "remove" for op, _ in found):
             self.merged.append((uri, found))
