@@ -26,9 +26,9 @@ from savepoints.operations.rollback import (
     journalled,
     next_outputs,
     notes,
-    removals,
     run_to_point,
     safety_savepoint,
+    unreadable_versions,
 )
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
@@ -359,7 +359,7 @@ def _refuse_unreadable(
     goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
     tables = context.bound.tables.values() if context.bound else ()
     versions = delta_versions.require_commits(goes_on, tables, query=found.query, ends=asked.ends)
-    removals.refuse(versions, found.query)
+    unreadable_versions.refuse(versions, found.query)
     there = availability.require_available(
         goes_on, settings.kafka, topics=found.topics, archives=archives_of(settings, found.query)
     )

@@ -13,7 +13,7 @@ from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations.rollback import removals, reset, rollback
+from savepoints.operations.rollback import reset, rollback, unreadable_versions
 from savepoints.sources import delta_versions
 from savepoints.sources.kafka.reset_targets import Target
 from tests.outputs import tables
@@ -117,7 +117,7 @@ def test_trap_a_reader_is_rolled_back_to_before_a_rewind_or_a_correction(reader:
     ends = {str(Location.of(reader.uri)): at - 1}
     versions = delta_versions.require_commits([position], [reader.uri], query=QUERY, ends=ends)
     assert versions == {reader.uri: range(2, at)}
-    removals.refuse(versions, QUERY)
+    unreadable_versions.refuse(versions, QUERY)
     # Nobody knows whether the reader reads its changes, in which all can be told.
     table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     assert reader.back().batch_id == 1
