@@ -28,7 +28,6 @@ from savepoints.operations.rollback import (
     notes,
     run_to_point,
     safety_savepoint,
-    unreadable_versions,
 )
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
@@ -36,6 +35,7 @@ from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import restore, restore_checks
+from savepoints.outputs.delta import unreadable_versions
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of

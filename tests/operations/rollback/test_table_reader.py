@@ -13,7 +13,8 @@ from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations.rollback import reset, rollback, unreadable_versions
+from savepoints.operations.rollback import reset, rollback
+from savepoints.outputs.delta import unreadable_versions
 from savepoints.sources import delta_versions
 from savepoints.sources.kafka.reset_targets import Target
 from tests.outputs import tables
