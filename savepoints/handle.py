@@ -245,6 +245,7 @@ class Query:
         policy: MergePolicy = "exact",
         until: datetime | None = None,
         partial_history: bool = False,
+        across_promotions: bool = False,
         progress: Progress = silent,
     ) -> BoundPlan[MergePlan, ..., Merged]:
         """Plan to merge late events into live state and outputs, as if they had arrived on time.
@@ -260,6 +261,8 @@ class Query:
             partial_history: Compare the batch with what archive and Kafka still have, although the
                 query's first events are gone: it has not seen what is not among them, and what is
                 gone is older.
+            across_promotions: Also replay entities from before a promotion, or the start of a fork,
+                through the present program, whatever program read their events at the time.
             progress: Called with one line for each step of the planning.
 
         Raises:
@@ -276,6 +279,7 @@ class Query:
             until,
             since,
             partial_history,
+            across_promotions,
         )
         made = _merge.prepare(self.store, asked, progress=progress)
 

@@ -123,13 +123,35 @@ class Recorder:
                 self._root, self._query, self._generation, self._checkpoint, after=self._copied
             )
         except (SavepointsError, OSError) as error:
-            _LOG.warning(
-                "could not update the batch log of %s, generation %d, whose newest batch is %s: %s",
-                self._query,
-                self._generation,
-                "from before this run" if self._copied is None else self._copied,
-                error,
-            )
+            newest = "from before this run" if self._copied is None else self._copied
+            _warn(self._query, self._generation, newest, error)
+
+
+def copy_left(root: Location, query: str, generation: int, checkpoint: Location) -> None:
+    """Copy what the log lacks of a generation that is left: nobody looks there later.
+
+    What fails is logged: no verb ends for it.
+    """
+    try:
+        copy(root, query, generation, checkpoint)
+    except (SavepointsError, OSError) as error:
+        _warn(query, generation, "unknown", error)
+
+
+def forget(root: Location, query: str, generation: int) -> None:
+    """Remove the log of a generation that was taken back: the next one has its number."""
+    directory = _directory(root, query, generation)
+    directory.delete(_chunks(directory))
+
+
+def _warn(query: str, generation: int, newest: object, error: Exception) -> None:
+    _LOG.warning(
+        "could not update the batch log of %s, generation %d, whose newest batch is %s: %s",
+        query,
+        generation,
+        newest,
+        error,
+    )
 
 
 def copy(

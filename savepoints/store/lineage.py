@@ -8,7 +8,7 @@ no entity can be replayed from before such a thing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
@@ -25,6 +25,10 @@ from savepoints.store.tables.merge_ledger import Ancestry, Merge
 # Generations that begin with nothing but events, or with a savepoint as it was taken.
 _PLAIN = frozenset({"run", "rollback", "merge", "restore", "bootstrap"})
 _TOGETHER = "pipeline rollback"
+# Those that begin with what another program may have made of events.
+_OF_ANOTHER_PROGRAM = frozenset({"fork", "promote"})
+# A query and the number of a generation of it.
+Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -75,53 +79,91 @@ class GenerationHistory:
 
 @dataclass(frozen=True)
 class Reach:
-    """The generations whose batches made the present of a query.
+    """The generations whose batches made the present of a query, the newest first.
 
     Attributes:
         newest: By generation, the newest of its batches that counts; None for all.
         first: By generation, the first of its batches that counts.
         ends_with: What cannot be told from events, in words; empty if all batches can.
+        is_promotion: Whether that is a promotion, or the start of a fork: events tell what was
+            before, too, but another program may have read them.
+        earlier: Those of the generations that lie before a promotion or the start of a fork.
+        crossed: The newest of these, in words; empty without any.
     """
 
-    newest: Mapping[int, int | None]
-    first: Mapping[int, int]
-    ends_with: str
+    newest: Mapping[Place, int | None]
+    first: Mapping[Place, int]
+    ends_with: str = ""
+    is_promotion: bool = False
+    earlier: frozenset[Place] = frozenset()
+    crossed: str = ""
 
     def has(self, savepoint: Savepoint) -> bool:
         """Return True if a savepoint lies within."""
-        if savepoint.generation not in self.newest or savepoint.edit is not None:
+        place = (savepoint.query, savepoint.generation)
+        if place not in self.newest or savepoint.edit is not None:
             return False
-        newest = self.newest[savepoint.generation]
+        newest = self.newest[place]
         return newest is None or savepoint.cut.batch_id <= newest
 
+    def crosses(self, savepoint: Savepoint | None) -> bool:
+        """Return True if another program may have read events since a savepoint.
 
-def reach(store: Store, query: str) -> Reach:
-    """Find out how far back it goes."""
-    generations = {one.generation: one for one in store.generations.all(query)}
+        Args:
+            savepoint: None for the first event.
+        """
+        if savepoint is None:
+            return bool(self.crossed)
+        return (savepoint.query, savepoint.generation) in self.earlier
+
+
+def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach:
+    """Find out how far back it goes.
+
+    Args:
+        across_promotions: Go on before promotions and the starts of forks, into other queries.
+    """
+    generations = {(one.query, one.generation): one for one in store.generations.all()}
     savepoints = {one.id: one for one in store.catalog.all()}
     begun = cache(partial(journal.by_generation, store.root))  # Few lines need it, none twice.
-    newest: dict[int, int | None] = {}
-    first: dict[int, int] = {}
+    found = Reach({}, {})
     at: Generation = store.generations.current(query)
     until: int | None = None
     while True:
-        newest[at.generation], first[at.generation] = until, 0
-        where = f"generation {at.generation}"
-        if not _begins_with_events(at, begun):
-            return Reach(newest, first, f"{where} was begun by {at.begun_by}")
+        found = _with(found, at, until, first=0)
+        number = f"generation {at.generation}"
+        where = number if at.query == query else f"{number} of {at.query}"
+        may_cross = at.begun_by in _OF_ANOTHER_PROGRAM and at.begun_from is not None
+        if not _begins_with_events(at, begun) and not (may_cross and across_promotions):
+            words = f"{where} was begun by {at.begun_by}"
+            return replace(found, ends_with=words, is_promotion=may_cross)
         if at.begun_from is None:
-            return Reach(newest, first, "")
+            return found
         origin = at.origin_among(savepoints)
         if origin is None:
-            return Reach(
-                newest, first, f"{at.begun_from}, from which {where} began, no longer exists"
-            )
-        first[at.generation] = origin.batch_id + 1
+            gone = f"{at.begun_from}, from which {where} began, no longer exists"
+            return replace(found, ends_with=gone)
+        found = _with(found, at, until, first=origin.batch_id + 1)
         if origin.is_edited:
-            return Reach(newest, first, f"the state of {at.begun_from} was edited")
-        if origin.query != query or origin.generation not in generations:
-            return Reach(newest, first, f"{where} began from {at.begun_from} of {origin.query}")
-        at, until = generations[origin.generation], origin.batch_id
+            return replace(found, ends_with=f"the state of {at.begun_from} was edited")
+        before = generations.get((origin.query, origin.generation))
+        if before is None or (before.query != at.query and not may_cross):
+            other = f"{where} began from {at.begun_from} of {origin.query}"
+            return replace(found, ends_with=other)
+        if may_cross and not found.crossed:
+            found = replace(found, crossed=f"{where} was begun by {at.begun_by}")
+        at, until = before, origin.batch_id
+
+
+def _with(found: Reach, one: Generation, until: int | None, *, first: int) -> Reach:
+    """Return it with a generation, from its first batch that counts up to its newest one."""
+    place = (one.query, one.generation)
+    return replace(
+        found,
+        newest={**found.newest, place: until},
+        first={**found.first, place: first},
+        earlier=found.earlier | {place} if found.crossed else found.earlier,
+    )
 
 
 def _begins_with_events(
@@ -149,16 +191,14 @@ def _is_empty_reset(generation: Generation) -> bool:
     return generation.begun_by == "reset" and generation.begun_from is None
 
 
-def batches(
-    store: Store, query: str, known: Reach, checkpoint: Location | None = None
-) -> dict[int, Batch]:
+def batches(store: Store, known: Reach, checkpoint: Location | None = None) -> dict[int, Batch]:
     """Return the batches that made the present, by number, as far as the batch log has them.
 
     Args:
         checkpoint: That of the current generation, for batches that nobody has copied yet.
     """
     found: dict[int, Batch] = {}
-    for generation, until in known.newest.items():
+    for (query, generation), until in known.newest.items():
         logged = batch_log.read(store.root, query, generation)
         if checkpoint is not None and until is None:
             newest = max(logged, default=-1)
@@ -166,6 +206,6 @@ def batches(
         found |= {
             number: one
             for number, one in logged.items()
-            if number >= known.first[generation] and (until is None or number <= until)
+            if number >= known.first[query, generation] and (until is None or number <= until)
         }
     return found

@@ -311,7 +311,9 @@ class Walk:
             return
         self.note(f"merge {name} {uri} {changes}")
         generation = self.store.query(name).generation.generation
-        done = self.do(lambda: self.store.query(name).merge(uri).execute())
+        merge = self.store.query(name).merge
+        across = self.chance.random() < 0.8
+        done = self.do(lambda: merge(uri, across_promotions=across).execute())
         after = now.merging(changes)
         if done is None:
             return

@@ -66,7 +66,7 @@ def test_batches_that_were_rolled_back_do_not_count(store: Store) -> None:
     assert known.has(third)
     assert known.has(of(third, 2, 9))
     assert not known.has(saved(store, 7))
-    assert known.first == {1: 0, 2: 4}
+    assert known.first == {(QUERY, 1): 0, (QUERY, 2): 4}
 
 
 def test_a_reset_to_empty_state_is_told_from_its_events(store: Store) -> None:
@@ -74,7 +74,7 @@ def test_a_reset_to_empty_state_is_told_from_its_events(store: Store) -> None:
 
     known = lineage.reach(store, QUERY)
 
-    assert (known.ends_with, known.newest) == ("", {2: None})
+    assert (known.ends_with, known.newest) == ("", {(QUERY, 2): None})
 
 
 def test_trap_a_reset_behind_a_merge_does_not_read_it_again(store: Store) -> None:
@@ -102,6 +102,33 @@ def test_nothing_is_told_from_before_what_is_not_in_the_events(store: Store, by:
     assert known.ends_with == f"generation 2 was begun by {by}"
     assert known.has(of(third, 2, 9))
     assert not known.has(third)
+
+
+def test_events_tell_what_was_before_a_promotion_to_whoever_asks_for_it(store: Store) -> None:
+    """The fork began at batch 3 and took over at batch 9."""
+    third, seventh = store.catalog.find(saved(store, 3).id), saved(store, 7)
+    store.generations.begin(
+        "fork", 1, store.root / "checkpoints/fork", by="fork", begun_from=third.id,
+        savepoints=store.catalog.all(),
+    )  # fmt: skip
+    ninth = samples.savepoint(9, query="fork")
+    store.catalog.add(ninth)
+    begin(store, 2, "promote", ninth)
+    fresh = of(samples.savepoint(11, query=QUERY), 2, 11)
+
+    alone = lineage.reach(store, QUERY)
+    across = lineage.reach(store, QUERY, across_promotions=True)
+    of_fork = lineage.reach(store, "fork", across_promotions=True)
+
+    assert alone.is_promotion
+    assert not any(alone.has(one) for one in (third, seventh, ninth))
+    assert (across.ends_with, across.crossed) == ("", "generation 2 was begun by promote")
+    assert across.first == {(QUERY, 2): 10, ("fork", 1): 4, (QUERY, 1): 0}
+    assert across.newest == {(QUERY, 2): None, ("fork", 1): 9, (QUERY, 1): 3}
+    assert [across.has(one) for one in (fresh, ninth, third, seventh)] == [True] * 3 + [False]
+    assert [across.crosses(one) for one in (fresh, ninth, third, None)] == [False] + [True] * 3
+    assert of_fork.crossed == "generation 1 was begun by fork"
+    assert of_fork.newest == {("fork", 1): None, (QUERY, 1): 3}
 
 
 def test_nothing_is_told_from_before_an_edit(store: Store) -> None:
@@ -142,9 +169,9 @@ def test_batches_that_nobody_has_copied_yet_are_in_the_checkpoint(store: Store) 
     samples.write(checkpoint, later)
     known = lineage.reach(store, QUERY)
 
-    found = lineage.batches(store, QUERY, known, checkpoint)
+    found = lineage.batches(store, known, checkpoint)
 
-    assert sorted(lineage.batches(store, QUERY, known)) == [0, 1]
+    assert sorted(lineage.batches(store, known)) == [0, 1]
     assert sorted(found) == [0, 1, 2, 3]
     for number, one in found.items():
         said = json.loads(files[f"offsets/{number}"].decode().split("\n")[1])
@@ -163,7 +190,7 @@ def test_trap_the_line_goes_on_behind_a_savepoint_that_was_expired(store: Store)
     known = lineage.reach(store, QUERY)
 
     assert known.ends_with == ""
-    assert known.first == {1: 0, 2: 4, 3: 6}
+    assert known.first == {(QUERY, 1): 0, (QUERY, 2): 4, (QUERY, 3): 6}
     line = living_line.of_query(QUERY, store.generations.all(), [])
     assert line.newest == {3: None, 2: 5, 1: 3}
 
@@ -185,6 +212,6 @@ def test_trap_after_a_pipeline_was_rolled_back_no_late_event_could_be_merged(
     known = lineage.reach(store, QUERY)
 
     if topic_reads == []:
-        assert (known.ends_with, known.first) == ("", {1: 0, 2: 4})
+        assert (known.ends_with, known.first) == ("", {(QUERY, 1): 0, (QUERY, 2): 4})
     else:
         assert known.ends_with == "generation 2 was begun by pipeline rollback"

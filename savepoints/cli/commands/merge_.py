@@ -90,6 +90,12 @@ if TYPE_CHECKING:
     "is older.",
 )
 @click.option(
+    "--across-promotions",
+    is_flag=True,
+    help="Also replay entities from before a promotion, or the start of a fork, through the "
+    "present program, whatever program read their events at the time.",
+)
+@click.option(
     "--downstream",
     type=click.Choice(["none", "plan", "merge"]),
     default="none",
@@ -120,6 +126,7 @@ def command(
     *,
     dropped: bool,
     partial_history: bool,
+    across_promotions: bool,
     undo: bool,
     consent: Consent,
 ) -> None:
@@ -175,8 +182,9 @@ def command(
     from savepoints.operations.merge.prepare import MergeRequest
 
     asked = MergeRequest(
-        query, batch, input_name, controls, quarantine, policy, until, since, partial_history
-    )
+        query, batch, input_name, controls, quarantine, policy, until, since, partial_history,
+        across_promotions,
+    )  # fmt: skip
     prepared = cascade.prepare(call.store, asked, downstream, progress=call.output.progress)
     plan = prepared if isinstance(prepared, MergePlan) else prepared.plan
     if plan.begun:

@@ -15,6 +15,7 @@ from savepoints.operations.rollback import run_to_point
 from savepoints.plan import Progress
 from savepoints.runtime import compatibility
 from savepoints.runtime.archive_of import archives_of
+from savepoints.store.batch_log import Recorder
 from savepoints.store.root import Store
 
 
@@ -62,15 +63,18 @@ def to(
     if origin is not None:
         archives = archives_of(settings, generation.query)
         compatibility.require_same_topics(generation, origin, settings.kafka, progress, archives)
-    ran = run_to_point.to(
-        ends,
-        query=generation.query,
-        app=settings.queries[generation.query].app,
-        settings=settings,
-        generation=generation.generation,
-        checkpoint=Location.of(generation.checkpoint),
-        store=store,
-        check=check,
-        progress=progress,
-    )
+    place = generation.query, generation.generation, Location.of(generation.checkpoint)
+    with Recorder(store.root, *place, retained=settings.spark.retained_batches) as recorder:
+        ran = run_to_point.to(
+            ends,
+            query=generation.query,
+            app=settings.queries[generation.query].app,
+            settings=settings,
+            generation=generation.generation,
+            checkpoint=Location.of(generation.checkpoint),
+            store=store,
+            check=check,
+            committed=recorder.committed,
+            progress=progress,
+        )
     return RunCost.of(ran) if ran.batches else None

@@ -16,7 +16,6 @@ from savepoints.io import in_parallel
 from savepoints.model import OutputVersion, Savepoint
 from savepoints.operations.merge.affected import Affected
 from savepoints.operations.merge.live_query import LiveQuery
-from savepoints.operations.savepoint import history
 from savepoints.outputs.correct import correct
 from savepoints.runtime.archive_of import is_before
 from savepoints.runtime.inputs import Inputs
@@ -236,9 +235,7 @@ def _candidates(live: LiveQuery) -> list[BaseState]:
     known = tuple((inputs.topic(name), inputs.arrivals(name)) for name in inputs.app.inputs)
     # What a state holds besides events may be of any time, though a topic has not been read.
     begun = {} if live.reach.ends_with else live.beginning
-    savepoints = {
-        one.id: one for one in history.history(live.store, live.name) if live.reach.has(one)
-    }
+    savepoints = {one.id: one for one in live.savepoints()}
     bases = [
         one
         for one in _with_clocks(savepoints.values(), known, begun)
@@ -252,7 +249,8 @@ def _candidates(live: LiveQuery) -> list[BaseState]:
     found = []
     for base, is_usable in zip(some, usable, strict=True):
         if is_usable:
-            has = live.history.in_effect(live.name, savepoints[base.savepoint_id or ""].generation)
+            one = savepoints[base.savepoint_id or ""]
+            has = live.history.in_effect(one.query, one.generation)
             # A query that was reset reads what was merged again, and has it only after that.
             seen = (each.id for each in has if is_before(each.offsets, base.offsets))
             found.append(replace(base, has=frozenset(seen)))

@@ -15,7 +15,7 @@ from savepoints.checkpoint.logs.kafka_position import (
 )
 from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.io import Location
-from savepoints.model import Generation
+from savepoints.model import Generation, Savepoint
 from savepoints.operations.rollback import skipped_records
 from savepoints.runtime.archive_of import is_before
 from savepoints.runtime.inputs import Inputs
@@ -69,11 +69,13 @@ class LiveQuery:
         until: KafkaOffsets,
         *,
         partial_history: bool = False,
+        across_promotions: bool = False,
     ) -> LiveQuery:
         """Read what the store and the checkpoint know of it.
 
         Args:
             partial_history: Go without its first events where they are gone.
+            across_promotions: Go back to before promotions and the starts of forks.
 
         Raises:
             NotAlignedError: If a savepoint is gone from which one of its generations began, or the
@@ -107,7 +109,7 @@ class LiveQuery:
             {topic: {**parts, **lost.get(topic, {})} for topic, parts in beginning.items()},
             lost,
             history,
-            lineage.reach(store, live.query),
+            lineage.reach(store, live.query, across_promotions=across_promotions),
             merges,
             skipped_records.find(store, history, history.ancestry(live.query, live.generation)),
         )
@@ -127,9 +129,18 @@ class LiveQuery:
         """By merge, the offsets up to which records had been read then."""
         return {one.id: one.offsets for one in self.merges}
 
+    def savepoints(self) -> list[Savepoint]:
+        """Return those that its present comes from, as far back as it goes, the newest first."""
+        found = [
+            one
+            for one in self.history.savepoints
+            if one.state == "complete" and self.reach.has(one)
+        ]
+        return sorted(found, key=lambda one: one.cut.batch_id, reverse=True)
+
     def batches(self) -> dict[int, Batch]:
         """Read the batches that made its present, as far as they are known."""
-        return lineage.batches(self.store, self.name, self.reach, self.checkpoint)
+        return lineage.batches(self.store, self.reach, self.checkpoint)
 
     def events(
         self,
@@ -196,6 +207,15 @@ class LiveQuery:
                 "their late events",
                 hint="merge only events that are newer than a savepoint taken after that, or "
                 "choose another --policy (see docs/merging.md)",
+                query=self.name,
+                entities=entities,
+            )
+        if entities and self.reach.is_promotion:
+            raise IncompatibleError(
+                f"{count_text(entities, 'entity')} would be replayed from before "
+                f"{self.reach.ends_with}, and another program may have read these events",
+                hint="merge with --across-promotions to replay them through the present program "
+                "(see docs/merging.md), or merge only events that are newer",
                 query=self.name,
                 entities=entities,
             )

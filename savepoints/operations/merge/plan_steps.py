@@ -120,7 +120,7 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
             ),
             Step("settled", _CORRECTED),
         ),
-        warnings=(_GIVEN_UP_BY_ALL, _UNPROVED, *plan.warnings),
+        warnings=(_GIVEN_UP_BY_ALL, _UNPROVED, *_of_programs(assignment), *plan.warnings),
     )
 
 
@@ -204,12 +204,24 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
             ),
             Step("settled", _CORRECTED),
         ),
-        warnings=_warnings(plan, controls, active),
+        warnings=(*_of_programs(assignment), *_warnings(plan, controls, active)),
     )
 
 
 def _paused_to_replay(plan: MergePlan) -> Step:
     return Step("paused", f"pause {plan.query} if it is running, and replay what has arrived since")
+
+
+def _of_programs(assignment: Assignment) -> tuple[str, ...]:
+    """Warn where the present program replays what another one may have read."""
+    reach = assignment.live.reach
+    if not any(reach.crosses(one.savepoint) for one in assignment.used.values()):
+        return ()
+    replayed = (
+        f"{reach.crossed}, and some of the entities are replayed from before that: the present "
+        "program computes all of their results, also those of another program"
+    )
+    return (replayed,)
 
 
 def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:

@@ -98,12 +98,37 @@ class MergeRequest:
     until: datetime | None = None
     since: datetime | None = None
     partial_history: bool = False
+    across_promotions: bool = False
 
     def __post_init__(self) -> None:
         """Refuse times without a time zone."""
         for name, moment in (("until", self.until), ("since", self.since)):
             if moment is not None:
                 require_zone(moment, name)
+
+    def refuse_contradictions(self) -> None:
+        """Refuse options that cannot be combined."""
+        if self.batch is None and self.policy != "exact":
+            raise UsageError(
+                f"--dropped cannot be combined with --policy {self.policy}, because the query has "
+                "already read the dropped events",
+                hint="omit --policy",
+                query=self.query,
+            )
+        if self.partial_history and (self.batch is None or self.policy in {"append", "replay-all"}):
+            what = "--dropped" if self.batch is None else f"--policy {self.policy}"
+            raise UsageError(
+                f"--partial-history cannot be combined with {what}",
+                hint="use it with --batch and --policy exact or merge-function",
+                query=self.query,
+            )
+        if self.across_promotions and self.policy in {"append", "merge-function"}:
+            raise UsageError(
+                f"--across-promotions cannot be combined with --policy {self.policy}, which "
+                "replays nothing",
+                hint="use it with --policy exact or replay-all",
+                query=self.query,
+            )
 
     @property
     def command(self) -> str:
@@ -117,6 +142,7 @@ class MergeRequest:
         words += ["--policy", self.policy] if self.policy != "exact" else []
         words += ["--until", rfc3339(self.until)] if self.until is not None else []
         words += ["--partial-history"] if self.partial_history else []
+        words += ["--across-promotions"] if self.across_promotions else []
         return shlex.join([*words, "--yes"])
 
 
@@ -132,20 +158,7 @@ def prepare(
         SourceDataGoneError: If neither archive nor Kafka has the events before.
     """
     query = asked.query
-    if asked.batch is None and asked.policy != "exact":
-        raise UsageError(
-            f"--dropped cannot be combined with --policy {asked.policy}, because the query has "
-            "already read the dropped events",
-            hint="omit --policy",
-            query=query,
-        )
-    if asked.partial_history and (asked.batch is None or asked.policy in {"append", "replay-all"}):
-        what = "--dropped" if asked.batch is None else f"--policy {asked.policy}"
-        raise UsageError(
-            f"--partial-history cannot be combined with {what}",
-            hint="use it with --batch and --policy exact or merge-function",
-            query=query,
-        )
+    asked.refuse_contradictions()
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
         if (begun := _unfinished(store, query)) is not None:
             return _resumed(begun, asked.command)
@@ -173,7 +186,12 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
         source_ends.require_one_position(query, cut)
         forms.require_rows(query, cut)
     live_query = LiveQuery.read(
-        store, inputs, live, position, partial_history=asked.partial_history
+        store,
+        inputs,
+        live,
+        position,
+        partial_history=asked.partial_history,
+        across_promotions=asked.across_promotions,
     )
     progress("reading the batch (starts Spark if it is not running)")
     from savepoints.spark.session import session, session_for

@@ -35,7 +35,7 @@ from savepoints.outputs.rewind import plan_text, rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result
-from savepoints.store import bindings
+from savepoints.store import batch_log, bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal
@@ -250,6 +250,8 @@ def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Pro
             savepoint_id=plan.safety_id,
             kind="safety",
         )
+    left = store.generations.current(plan.query).generation
+    batch_log.copy_left(store.root, plan.query, left, Location.of(plan.from_checkpoint))
     log.record("safety_savepoint", savepoint=plan.safety_id)
 
 
@@ -403,6 +405,7 @@ def take_back(
         progress(f"deleting the checkpoint {plan.checkpoint} if this operation made it")
         native.discard(Location.of(plan.checkpoint), plan.operation_id)
         bindings.write(store.root, plan.query, plan.generation, None)
+        batch_log.forget(store.root, plan.query, plan.generation)
         faults.reach(f"{plan.verb}.undo_checkpoint")
         log.finish(undone=True)
 

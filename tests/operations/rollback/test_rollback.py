@@ -31,6 +31,7 @@ from savepoints.operations.rollback import generation_change, rollback
 from savepoints.operations.rollback.generation_change import NewCheckpoint, Work
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.rollback.target import AtBatch, BeforeLast
+from savepoints.store import batch_log
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.texts import moment_text
@@ -135,6 +136,17 @@ def test_a_rollback_can_be_undone_by_its_safety_savepoint(query: Query) -> None:
     assert query.rows == [0, 1, 2, 3]
     assert read_cut(query.place / "again").cut.batch_id == 3
     assert query.store.generations.current("totals").generation == 3
+
+
+def test_trap_the_batch_log_lacked_what_a_killed_run_left_of_a_generation(query: Query) -> None:
+    """Nobody looks at the log of its checkpoint later, though an undo leads back to there."""
+    offsets = read_cut(query.checkpoint).cut.offsets
+
+    rollback.execute(query.plan(), query.store)
+
+    logged = batch_log.read(query.store.root, "totals", 1)
+    assert sorted(logged) == [0, 1, 2, 3]
+    assert logged[3].offsets == offsets
 
 
 def test_trap_a_time_in_the_bug_means_a_savepoint_of_before_and_nobody_says_so(
