@@ -298,6 +298,7 @@ class Query:
         controls: int | None = None,
         quarantine: str | os.PathLike[str] | None = None,
         until: datetime | None = None,
+        across_promotions: bool = False,
         progress: Progress = silent,
     ) -> BoundPlan[MergePlan, ..., MergedThrough]:
         """Plan to merge late events exactly, into this query and all that read its tables.
@@ -310,6 +311,7 @@ class Query:
                 settings say.
             quarantine: Where rows go that are not events; without it, such rows are refused.
             until: Merge only events from before this time.
+            across_promotions: As for `merge`.
             progress: Called with one line for each step of the planning.
 
         Raises:
@@ -317,7 +319,15 @@ class Query:
             LateBatchError: If rows of the batch are not events of the input.
         """
         late, left = written(batch), written(quarantine)
-        asked = MergeRequest(self.name, late, input_name, controls, left, "exact", until)
+        asked = MergeRequest(
+            self.name,
+            late,
+            input_name,
+            controls,
+            left,
+            until=until,
+            across_promotions=across_promotions,
+        )
         made = _cascade.prepare(self.store, asked, downstream, progress=progress)
 
         def execute(_plan: MergePlan, store: root.Store, **options: Any) -> MergedThrough:  # noqa: ANN401

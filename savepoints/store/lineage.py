@@ -26,7 +26,7 @@ from savepoints.store.tables.merge_ledger import Ancestry, Merge
 _PLAIN = frozenset({"run", "rollback", "merge", "restore", "bootstrap"})
 _TOGETHER = "pipeline rollback"
 # Those that begin with what another program may have made of events.
-_OF_ANOTHER_PROGRAM = frozenset({"fork", "promote"})
+_OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline promote"})
 # A query and the number of a generation of it.
 Place = tuple[str, int]
 

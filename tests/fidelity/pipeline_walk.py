@@ -63,7 +63,7 @@ class PipelineWalk:
         return {
             self.sell: 20, self.create_group: 12, self.rollback: 14, self.merge: 14, self.undo: 6,
             self.rollback_one: 8, self.reset: 4, self.optimize: 5, self.expire: 4, self.archive: 4,
-            self.fork: 3, self.promote: 1,
+            self.fork: 3, self.promote: 2,
         }  # fmt: skip
 
     def call(self, *words: str, needed: bool = False) -> bool:
@@ -139,7 +139,10 @@ class PipelineWalk:
         self.number += 1
         path = self.shop.write_late(late, wrong, f"late-{self.number}.parquet")
         print(f"  merge {len(late)} and without {len(wrong)}")
-        if self.call("merge", "bronze", "--batch", path, "--downstream", "merge", "--yes"):
+        words = ["--downstream", "merge", "--yes"]
+        if self.chance.random() < 0.8:
+            words.append("--across-promotions")
+        if self.call("merge", "bronze", "--batch", path, *words):
             self.before = {}
             self.without = (self.without - ids(late)) | ids(wrong)
 
