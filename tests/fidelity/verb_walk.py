@@ -23,7 +23,7 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Savepoint
+from savepoints.model import Generation, Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations import unfinished
 from savepoints.operations.rollback.next_outputs import Outputs
@@ -105,11 +105,14 @@ class Walk:
     # What it is.
 
     def present(self, name: str) -> Present:
-        """Return what a query is now, after each batch that it has run since we looked last."""
-        current = self.store.generations.current(name)
-        batch = self.newest(name, current.generation)
-        present = self.known[name, current.generation, batch]
-        checkpoint = Location.of(current.checkpoint)
+        """Return what a query is now."""
+        return self.follow(self.store.generations.current(name))
+
+    def follow(self, one: Generation) -> Present:
+        """Return what a query is in a generation, after each batch since we looked last."""
+        name, batch = one.query, self.newest(one.query, one.generation)
+        present = self.known[name, one.generation, batch]
+        checkpoint = Location.of(one.checkpoint)
         committed = {one.path for one in checkpoint.list("commits")}
         while f"commits/{batch + 1}" in committed:
             batch += 1
@@ -118,7 +121,7 @@ class Walk:
             offsets = tuple(ends.get(str(one), 0) for one in range(PARTITIONS))
             watermark_ms = json.loads(lines[1])["batchWatermarkMs"]
             present = present.reading(self.log, offsets, watermark_ms)
-            self.known[name, current.generation, batch] = present
+            self.known[name, one.generation, batch] = present
         return present
 
     def newest(self, name: str, generation: int) -> int:
@@ -381,11 +384,12 @@ class Walk:
     def promote(self) -> None:
         if not self.forks:
             return
-        fork, before = self.chance.choice(self.forks), self.present(self.name)
+        fork, left = self.chance.choice(self.forks), self.store.generations.current(self.name)
         self.note(f"promote {fork}")
         if not self.do(lambda: self.store.query(fork).promote().execute()):
             return
-        after = self.present(fork)
+        # Both were run to one end before.
+        before, after = self.follow(left), self.present(fork)
         assert after.offsets >= before.offsets
         self.changed(self.name, before, after)
 
