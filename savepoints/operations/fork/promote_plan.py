@@ -179,8 +179,8 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
             raise NotAlignedError(
                 f"a promotion would lose late events that were merged into {live} but not into "
                 f"{fork}: {count_text(one.rows, 'event')}, batch {one.batch}",
-                hint=f"merge them into the fork: savepoints merge {fork} {_again(one)}; "
-                f"or, if they are from before it began, fork {live} again",
+                hint=f"merge them into the fork: savepoints merge {fork} {_again(one)}; if they "
+                f"are from before it began, add --across-promotions, or fork {live} again",
                 query=fork,
                 merge=one.id,
             )
