@@ -617,7 +617,7 @@ def test_trap_a_restore_of_lost_offsets_is_an_unexpected_error(
     with pytest.raises(VerificationError, match=r"first: .*offsets/3"):
         restore.plan(
             local_store, "latest", str(on_local / "target"),
-            sources=["keep:0"], accept_unreplayable=True,
+            sources=("keep:0",), accept_unreplayable=True,
         )  # fmt: skip
 
 
