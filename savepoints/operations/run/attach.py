@@ -415,6 +415,7 @@ def attach(
         attached = Attached(subject, schedule, held, leases)
         unless_attached.callback(attached.detach)
         attached._stop_listening = listener.on_end(spark, query, attached._query_ended)
+        private_api.end_after_python(spark)
         unless_attached.pop_all()
     return attached
 
