@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Literal
 
 from savepoints import log_context
@@ -40,6 +41,11 @@ class _AsJson(logging.Formatter):
         return json.dumps({key: secrets.mask(value) for key, value in content.items()})
 
 
+def _is_not_raised(record: logging.LogRecord) -> bool:
+    """Leave out what py4j logs, with its traceback, and then raises: a second Ctrl-C, mostly."""
+    return record.name != "root" or Path(record.pathname).parent.name != "py4j"
+
+
 def to_stderr(level: str, style: LogFormat) -> None:
     """Write the log of this process to stderr, replacing any earlier handler."""
     root = logging.getLogger()
@@ -48,5 +54,7 @@ def to_stderr(level: str, style: LogFormat) -> None:
             root.removeHandler(handler)
     handler = _Handler(sys.stderr)
     handler.setFormatter(_AsJson() if style == "json" else _AsText())
+    if level.upper() != "DEBUG":
+        handler.addFilter(_is_not_raised)
     root.addHandler(handler)
     root.setLevel(level.upper())

@@ -20,6 +20,7 @@
 | `_readAllColumnFamilies` of `statestore` | reading rows of RocksDB | 4.2 | the native form |
 | `HadoopFsRelation`, `BucketSpec` | files read by the tasks they are for | 3.5 to 4.2 | a shuffle |
 | `__globPaths__` of file sources | a store whose path has brackets | 3.5 to 4.2 | no such path |
+| `proc` of the gateway | whether Python has started its JVM | 3.5 to 4.2 | signals end the JVM |
 
 Nothing else of this package reaches through py4j; a test holds that. What depends on the version
 without being private is in `savepoints.spark.versions`.
@@ -87,6 +88,20 @@ def has_ended() -> bool:
         return bool(context._jsc.sc().isStopped())
     except Exception:  # noqa: BLE001  (py4j's errors have no common root)
         return True
+
+
+def end_after_python(spark: SparkSession) -> None:
+    """Let SIGTERM and SIGHUP end Python alone, which needs its JVM to save what it has.
+
+    systemd, `timeout` and terminals send them to all processes of a service. A JVM that PySpark has
+    started ends when Python does; one that has started Python itself (`spark-submit`) stays as is.
+    """
+    if getattr(gateway(spark), "proc", None) is None:
+        return
+    java = jvm(spark).sun.misc
+    for name in ("TERM", "HUP"):
+        with suppress(Exception):  # With `-Xrs` the user keeps the JVM from handling signals.
+            java.Signal.handle(java.Signal(name), java.SignalHandler.SIG_IGN)
 
 
 def session_of(query: StreamingQuery, spark: SparkSession) -> SparkSession:

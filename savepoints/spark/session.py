@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from savepoints import aws
 from savepoints.config.settings import Settings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
-from savepoints.spark import classic, executors
+from savepoints.spark import classic, executors, private_api
 from savepoints.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
@@ -97,13 +97,15 @@ def session(settings: Settings, name: str, *, names_lines: bool = False) -> Spar
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        return executors.with_package(builder.getOrCreate())
+        started = builder.getOrCreate()
     except PySparkException as error:
         raise EnvironmentUnfitError(
             f"Spark did not start: {error}",
             hint="check that Java 17 is installed (for example: apt-get install "
             "openjdk-17-jre-headless) and that JAVA_HOME points to it, then run the command again",
         ) from None
+    private_api.end_after_python(started)
+    return executors.with_package(started)
 
 
 def own_session(spark: SparkSession) -> SparkSession:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,3 +112,15 @@ def test_a_command_logs_in_the_form_that_is_asked_for(call: Call, local_store: S
 
     assert call("show", "none", *at, "--log-level", "debug", "--log-format", "json").code == 10
     assert call("list", *at, "--log-format", "xml").code == 2
+
+
+def test_trap_a_second_ctrl_c_shows_tracebacks_of_py4j(capsys: pytest.CaptureFixture[str]) -> None:
+    """It logs as the root logger what it raises, and the command says that it was interrupted."""
+    of_py4j = (str(Path(str(importlib.import_module("py4j").__file__)).parent / "java_gateway.py"),)
+    for level, shown in (("WARNING", 1), ("DEBUG", 2)):
+        to_stderr(level, "json")
+        for path in (*of_py4j, __file__):
+            logging.getLogger().handle(
+                logging.LogRecord("root", logging.ERROR, path, 1, "while sending", (), None)
+            )
+        assert len(capsys.readouterr().err.splitlines()) == shown

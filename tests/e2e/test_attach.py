@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import savepoints
-from savepoints.errors import QueryRunningError, UsageError
+from savepoints.errors import PartlyDoneError, QueryRunningError, UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
@@ -105,6 +105,28 @@ def test_trap_a_driver_keeps_each_attempt_in_memory(
     attached.detach()
 
     assert len(attached.attempts) == 2
+
+
+def test_trap_without_a_checkpoint_of_its_own_a_query_is_said_not_to_have_run(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark makes one, and removes it at the end: that is known from the beginning."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"k": 1}')
+    read = spark.readStream.schema("k long").json(str(tmp_path / "in"))
+    query = read.writeStream.format("noop").start()
+    attached = savepoints.attach(
+        spark, query, every="1h", store=str(tmp_path / "store"), name="clicks", outputs={}
+    )
+    assert "no final savepoint of clicks can be taken" in caplog.text
+    query.processAllAvailable()
+    taken = attached.create(forms=("native",))
+
+    with pytest.raises(PartlyDoneError, match=rf"the newest is {taken.id} \(batch 0\)") as told:
+        attached.stop()
+
+    assert "checkpointLocation" in told.value.hint
+    assert not query.isActive
 
 
 def test_when_the_query_ends_no_more_are_taken(job: Job) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from savepoints.outputs.compare.by_key import comparing_session
+from savepoints.spark import private_api
 from savepoints.spark.session import session_for
 from savepoints.state.storage.read import reading_session
 
@@ -62,3 +65,15 @@ def test_trap_a_time_zone_that_was_set_in_a_session_is_that_of_ours(spark: Spark
 
     for own in (session_for(theirs, None), reading_session(theirs, 2)):
         assert own.conf.get("spark.sql.session.timeZone") == "America/New_York"
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="only Linux says what a process ignores")
+def test_trap_a_signal_to_the_whole_group_ends_the_jvm_first(spark: SparkSession) -> None:
+    """Python needs it to save what it has, and ends it then."""
+    jvm = private_api.gateway(spark).proc.pid
+    status = Path(f"/proc/{jvm}/status").read_text()
+    (ignored,) = (
+        int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn")
+    )
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        assert ignored >> (number - 1) & 1, number

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import StalePlanError, UsageError
 from savepoints.io import Location
 from savepoints.outputs.delta import batch_version
-from savepoints.sources.late import stored_files
+from savepoints.sources.late import files, stored_files
 from savepoints.state.seed.visible import Visible
 from savepoints.uri import Uri
 
@@ -50,10 +50,11 @@ class GivenTable:
         """What it is called on the command line."""
         return _full_name(self.operator_id, self.variable)
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Return the rows as they were when it was found.
+    def read(self, spark: SparkSession, known: Visible) -> DataFrame:
+        """Return the rows of a state as they were when it was found.
 
         Raises:
+            IncompatibleError: If Spark cannot read the files.
             StalePlanError: If files have changed since.
         """
         assert self.place is not None
@@ -63,10 +64,10 @@ class GivenTable:
                 hint="run savepoints seed again to make a new plan",
             )
         stored = stored_files.find(self.place)
-        reader = stored.reader(spark)
         if self.version is not None:
-            reader = reader.option("versionAsOf", self.version)
-        return reader.load(stored.path)
+            return stored.reader(spark).option("versionAsOf", self.version).load(stored.path)
+        with files.failures(self.place, stored.kind):
+            return stored.load_with(spark, known.types_by_name)
 
 
 def assigned(given: Iterable[tuple[str, str]], known: Sequence[Visible]) -> list[GivenTable]:

@@ -115,7 +115,8 @@ def _write_state(
     write.require_writable(program.session, cut)
     rows = {
         number: [
-            (known, given.bound(table.read(program.session), known)) for table, known in tables
+            (known, given.bound(table.read(program.session, known), known))
+            for table, known in tables
         ]
         for number, tables in given_tables.by_operator(plan.tables, program.visible).items()
     }

@@ -290,7 +290,7 @@ def _counted(
         for one in program.visible
         if (one.variable.operator_id, one.variable.name) == (table.operator_id, table.variable)
     )
-    bound = given.bound(table.read(program.session), known)
+    bound = given.bound(table.read(program.session, known), known)
     operator = shapes(program.empty)[table.operator_id]
     timers = known.variable.kind == "timers"
     by_event_time = timers and operator.properties["timeMode"] == _EVENT_TIME

@@ -251,6 +251,12 @@ class _Drill:
         ]
         for one in self.savepoint.outputs:
             rows = by_row.differences(spark, self._live_output(one, live), outputs[one.name].uri)
+            if rows.columns:
+                problem = (
+                    f"not compared, because the live table has other columns: the replayed "
+                    f"{'; '.join(rows.columns)}"
+                )
+                found.append(DrillDifference(f"output {one.name}", problem))
             if rows.missing or rows.extra:
                 problem = (
                     f"{count_text(rows.missing, 'row')} missing and {rows.extra} extra, compared "

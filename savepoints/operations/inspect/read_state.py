@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.state import operators
 from savepoints.checkpoint.state.files import is_of_operator, is_state_data
-from savepoints.errors import UsageError, VerificationError
+from savepoints.errors import UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Savepoint
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.plan import Progress, silent
 from savepoints.state.typed import to_json, typed
 from savepoints.state.typed.typed import Variable
@@ -79,7 +79,7 @@ def variables(store: Store, savepoint: Savepoint) -> tuple[Variable, ...]:
     described = [
         file for file in store.manifest(savepoint.id).native if operators.is_metadata(file.path)
     ]
-    with _whole(savepoint):
+    with restore_checks.damage_named(savepoint.id):
         data = in_parallel(lambda file: store.root.get(file.stored_at), described)
     found = [
         variable
@@ -174,7 +174,7 @@ def mounted(
     progress(f"preparing savepoint {savepoint.id}")
     with store.scratch() as scratch:
         if "native" in savepoint.forms:
-            with _whole(savepoint):
+            with restore_checks.damage_named(savepoint.id):
                 native.lay_out(
                     store.root,
                     store.manifest(savepoint.id).native,
@@ -186,17 +186,3 @@ def mounted(
             plan = restore.plan(store, savepoint.id, str(scratch), asked=False)
             restore.execute(plan, store, progress=progress)
         yield scratch
-
-
-@contextmanager
-def _whole(savepoint: Savepoint) -> Iterator[None]:
-    """Report a savepoint as damaged when one of its files is missing."""
-    try:
-        yield
-    except FileNotFoundError as gone:
-        raise VerificationError(
-            f"savepoint {savepoint.id} is damaged: {gone} is missing",
-            hint="choose another savepoint (savepoints list), or list all damaged files: "
-            f"savepoints verify {savepoint.id}",
-            savepoint=savepoint.id,
-        ) from None

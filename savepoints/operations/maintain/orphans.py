@@ -25,7 +25,7 @@ from savepoints.store.root import TABLES, Store
 from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Directory, Inventory
 from savepoints.store.savepoint.manifest import directory, manifest_path
-from savepoints.store.tables import dropped_files
+from savepoints.store.tables import checksums, dropped_files
 from savepoints.texts import count_text
 
 OrphanKind = Literal[
@@ -271,13 +271,14 @@ def _look_at_the_rest(search: _Search) -> None:
 
 
 def _look_at_tables(search: _Search) -> None:
-    """Find files of the store's own tables that compaction has replaced."""
+    """Find files of the store's own tables that compaction has replaced, or Delta cleaned up."""
     from deltalake.exceptions import DeltaError
 
     for name in TABLES:
         table = search.store.root / name
         try:
             found = dropped_files.find(table, search.oldest)
+            found += checksums.outdated(table, search.oldest)
         except (DeltaError, OSError) as error:
             search.findings.append(f"{name} is left as it is: {plain(str(error))[:200]}")
             continue

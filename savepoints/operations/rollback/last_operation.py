@@ -15,6 +15,9 @@ _UNDONE = frozenset(
     {"rollback", "reset", "promote", "merge", "pipeline rollback", "pipeline promote"}
 )
 
+# Those with which a query begins, so that there is nothing of it to go back to.
+_FIRST = frozenset({"fork", "pipeline fork", "seed", "bootstrap"})
+
 
 def require(store: Store, query: str, verb: str | None = None) -> Operation:
     """Return the last operation; `rollback` to `BeforeLast` undoes it."""
@@ -24,6 +27,8 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     if done and done[0].verb in wanted:
         _refuse_followed(done[0], known)
         return done[0]
+    if done:
+        refuse_first(done[0], query)
     of = f"a {verb} operation on {query}" if verb else f"the last operation on {query}"
     why = (
         f"undo does not work for the {done[0].verb} operation {done[0].id}"
@@ -37,6 +42,23 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
         hint=f"list the operations on the query: savepoints operations list --query {query}",
         query=query,
     )
+
+
+def refuse_first(last: Operation, query: str) -> None:
+    """Refuse to take back the operation with which a query has begun.
+
+    Raises:
+        NotFoundError: If it is one; the hint says how to be without the query.
+    """
+    if last.verb in _FIRST:
+        raise NotFoundError(
+            f"cannot undo the last operation on {query}: the query began with it ({last.verb} "
+            f"{last.id}), so there is no earlier state to return to",
+            hint=f"end the query, which deletes nothing: savepoints end {query}; or roll it back "
+            f"to one of its savepoints: savepoints list --query {query}",
+            query=query,
+            operation=last.id,
+        )
 
 
 def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:

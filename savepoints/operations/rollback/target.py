@@ -33,6 +33,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, new_id
 from savepoints.moments import refuse_future, require_zone, rfc3339, to_milliseconds, utc_now
+from savepoints.operations.rollback import last_operation
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, output_versions
 from savepoints.operations.savepoint.history import output_uris
@@ -384,6 +385,8 @@ def _before_last(store: Store, query: str) -> Savepoint:
         for one in journal.all_operations(store.root)
         if one.is_on(query) and one.state == "finished"
     ]
+    if done:
+        last_operation.refuse_first(done[0], query)
     if done and (together := done[0].plan.get("queries")):
         raise UsageError(
             f"the last operation on {query}, {done[0].id} ({done[0].verb}), changed several "

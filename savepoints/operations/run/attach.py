@@ -34,7 +34,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Savepoint, several
 from savepoints.observe.outage import Outage
-from savepoints.operations.run import ended_jvm, final_savepoint, periodic
+from savepoints.operations.run import ended_jvm, final_savepoint, periodic, temporary_checkpoint
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.run.subject import OnEnded, Subject
@@ -149,7 +149,8 @@ class Attached:
             The savepoint; None when nothing has been committed yet.
 
         Raises:
-            PartlyDoneError: If the batch did not end within the time, or the JVM has ended.
+            PartlyDoneError: If the batch did not end within the time, the JVM has ended, or Spark
+                has removed the checkpoint, because the query has no `checkpointLocation`.
             NotAlignedError: If a rollback has replaced the checkpoint meanwhile.
             SavepointsError: If no savepoint could be taken; the query is stopped all the same.
         """
@@ -161,6 +162,7 @@ class Attached:
         try:
             with self._refusing_without_jvm():
                 subject.stop()
+            temporary_checkpoint.refuse_removed(subject.store, subject.name, subject.checkpoint)
             # What is newest of the query is then in another checkpoint, which is not this one's.
             subject.refuse_ended()
             generation, forms = subject.generation, subject.possible(subject.forms)
@@ -412,9 +414,15 @@ def attach(
                 "'s3://bucket/table'}), or {} if there are none",
                 called,
             )
+        if temporary_checkpoint.is_temporary(directory):
+            _LOG.warning(
+                "no final savepoint of %s can be taken, because Spark removes its checkpoint %s "
+                "when it stops: %s", called, directory, temporary_checkpoint.HINT,
+            )  # fmt: skip
         attached = Attached(subject, schedule, held, leases)
         unless_attached.callback(attached.detach)
         attached._stop_listening = listener.on_end(spark, query, attached._query_ended)
+        private_api.end_after_python(spark)
         unless_attached.pop_all()
     return attached
 

@@ -227,9 +227,9 @@ def make_plan(
     savepoint = stored.savepoint
     if form == "canonical" and savepoint.operators:
         classic.require_possible(store.settings.spark)
+    restore_checks.require_present(store, savepoint, (*copied, *_read_for_rows(stored, form)))
     if sources is not None:
         source_map(store, stored, sources)
-    restore_checks.require_present(store, savepoint, (*copied, *_read_for_rows(stored, form)))
     target = Location.of(to)
     native.refuse_taken(target, mark)
     own_id = "" if query_id is None else f" of a new query, {query_id}"
@@ -307,7 +307,8 @@ def fill(
         faults.reach("restore.claimed")
         write()
         claim.require()
-        native.seal(store.root, stored.native, target, query_id=plan.query_id)
+        with restore_checks.damage_named(plan.savepoint_id):
+            native.seal(store.root, stored.native, target, query_id=plan.query_id)
         faults.reach("restore.metadata")
     elif committed_in(target)[-1] != plan.batch_id:
         raise TargetExistsError(
@@ -427,7 +428,8 @@ def _write(
     first = [file for file in copied if not is_of_operator(file.path, by_hand)]
     later = [file for file in copied if is_of_operator(file.path, by_hand)]
     progress(f"copying {count_text(len(copied), 'file')} to {target}")
-    native.mount(store.root, first, target, skeleton)
+    with restore_checks.damage_named(plan.savepoint_id):
+        native.mount(store.root, first, target, skeleton)
     made = {
         path: skeleton.changed(path, data)
         for path, data in contents.made.items()
@@ -438,7 +440,8 @@ def _write(
     renamed = None
     if write_state is not None:
         renamed = write_state()
-        native.mount(store.root, later, target, skeleton)
+        with restore_checks.damage_named(plan.savepoint_id):
+            native.mount(store.root, later, target, skeleton)
         faults.reach("restore.state")
     restored_layout.check(target, plan.batch_id, contents.operators, plan.provider)
     # With checkpoint format 2 the commit log was given the ids of what was written.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from savepoints.checkpoint import position
@@ -34,6 +35,9 @@ from savepoints.texts import count_text
 # Bytes of a file that is read in no time.
 _ALWAYS_READ = 1 << 20
 _ACCEPT = "--accept-unreplayable"
+_OTHER = (
+    "choose another savepoint (savepoints list), or list all damaged files: savepoints verify {}"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,20 @@ class Accepts:
     unreplayable: bool
 
 
+@contextmanager
+def damage_named(savepoint_id: str) -> Iterator[None]:
+    """Report a savepoint as damaged when a file of it that is read is missing."""
+    try:
+        yield
+    except FileNotFoundError as gone:
+        raise VerificationError(
+            f"savepoint {savepoint_id} is damaged: {gone} is missing",
+            hint=_OTHER.format(savepoint_id),
+            savepoint=savepoint_id,
+            files=[str(gone)],
+        ) from None
+
+
 def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFile]) -> None:
     """Check that files of a savepoint are there and have their sizes, without reading them."""
     prefixes = (manifest.directory(savepoint.id), f"files/{savepoint.query_id}")
@@ -60,8 +78,7 @@ def require_present(store: Store, savepoint: Savepoint, files: Sequence[StoredFi
         raise VerificationError(
             f"savepoint {savepoint.id} is damaged: {count_text(len(wrong), 'file')} "
             f"missing or truncated (first: {wrong[0]})",
-            hint="choose another savepoint (savepoints list), or list all damaged files: "
-            f"savepoints verify {savepoint.id}",
+            hint=_OTHER.format(savepoint.id),
             savepoint=savepoint.id,
             files=wrong,
         )
@@ -171,7 +188,8 @@ def _unknown(query: str, saved: SourceLogs, why: str) -> str:
 def logs_of(store: Store, stored: Manifest) -> SourceLogs:
     """Return what a savepoint has of its sources."""
     places = {one.path: one.stored_at for one in stored.native}
-    return source_logs.of_files(store.root, stored.savepoint.cut.batch_id, places)
+    with damage_named(stored.savepoint.id):
+        return source_logs.of_files(store.root, stored.savepoint.cut.batch_id, places)
 
 
 def require_usable(
@@ -294,14 +312,14 @@ def require_intact(store: Store, savepoint_id: str, files: Sequence[StoredFile])
     `[restore] verify` says so.
     """
     read = [one for one in files if store.settings.restore.verify or one.size <= _ALWAYS_READ]
-    hashes = in_parallel(lambda one: store.root.sha256(one.stored_at), read)
+    with damage_named(savepoint_id):
+        hashes = in_parallel(lambda one: store.root.sha256(one.stored_at), read)
     wrong = [one.stored_at for one, found in zip(read, hashes, strict=True) if found != one.sha256]
     if wrong:
         raise VerificationError(
             f"savepoint {savepoint_id} is damaged: {count_text(len(wrong), 'file')} failed the "
             f"SHA-256 check against the manifest (first: {wrong[0]})",
-            hint="choose another savepoint (savepoints list), or list all damaged files: "
-            f"savepoints verify {savepoint_id}",
+            hint=_OTHER.format(savepoint_id),
             savepoint=savepoint_id,
             files=wrong,
         )

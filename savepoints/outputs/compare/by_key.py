@@ -215,27 +215,17 @@ class _Pair:
         """Return rows as `multiset.different` takes them."""
         from pyspark.sql import functions as F
 
+        other = self.second if frame is self.first else self.first
+
+        def packed(names: Sequence[str]) -> Column:
+            types = {name: (_type(frame, name), _type(other, name)) for name in names}
+            return multiset.packed({name: _value(name, *pair) for name, pair in types.items()})
+
         rows = frame.select(
-            self._packed(list(self.key) or self._common).alias("id"),
-            self._packed(self._contents).alias("content"),
+            packed(list(self.key) or self._common).alias("id"),
+            packed(self._contents).alias("content"),
         )
         return multiset.numbered(rows, F.col("content"))
-
-    def _packed(self, names: Sequence[str]) -> Column:
-        return multiset.packed({name: self._value(name) for name in names})
-
-    def _value(self, name: str) -> Column:
-        """Return a column in a form in which those of both tables can be compared."""
-        from pyspark.sql import functions as F
-
-        column = F.col(columns.quoted(name))
-        types = [_type(one, name) for one in self._frames]
-        if column_types.alike(*types):
-            return columns.comparable(column, types[0])
-        number = column_types.common_number(*types)
-        if number is not None:
-            return column.cast(number)
-        return F.to_json(F.struct(column.alias("value")), dict(columns.JSON_OPTIONS))
 
     def _sums(self, n: int) -> list[Column]:
         """Aggregate the changes of a column."""
@@ -270,6 +260,19 @@ class _Pair:
         return ColumnChange(
             self._contents[n], sums[f"rows{n}"], unit, measured, total, mean, sums.get(f"max{n}")
         )
+
+
+def _value(name: str, data_type: DataType, other: DataType) -> Column:
+    """Return a column in a form in which it can be compared with one of another type."""
+    from pyspark.sql import functions as F
+
+    column = F.col(columns.quoted(name))
+    if column_types.alike(data_type, other):
+        return columns.comparable(column, data_type)
+    number = column_types.as_number(columns.quoted(name), data_type, other)
+    if number is not None:
+        return number
+    return F.to_json(F.struct(column.alias("value")), dict(columns.JSON_OPTIONS))
 
 
 def _type(frame: DataFrame, name: str) -> DataType:

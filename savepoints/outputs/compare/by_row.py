@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,13 @@ class RowDifferences:
     Attributes:
         missing: Rows of the expected table that the other lacks.
         extra: Rows of the other that the expected table lacks.
+        columns: How their columns differ, such as `n is int instead of bigint`; rows are not
+            compared then.
     """
 
     missing: int
     extra: int
+    columns: tuple[str, ...] = ()
 
 
 def copy(spark: SparkSession, output: OutputVersion, target: Uri) -> None:
@@ -36,9 +41,21 @@ def copy(spark: SparkSession, output: OutputVersion, target: Uri) -> None:
 def differences(spark: SparkSession, expected: OutputVersion, found: Uri) -> RowDifferences:
     """Compare a table with an output at a version."""
     wanted = read_output(spark, expected)
-    there = spark.read.format("delta").load(found.hadoop).select(*map(quoted, wanted.columns))
+    there = spark.read.format("delta").load(found.hadoop)
+    if columns := tuple(_other_columns(wanted.schema, there.schema)):
+        return RowDifferences(0, 0, columns)
+    there = there.select(*map(quoted, wanted.columns))
     counts, _ = multiset.collect(multiset.different(_rows(wanted), _rows(there)), 0)
     return RowDifferences(counts["missing"], counts["extra"])
+
+
+def _other_columns(wanted: StructType, there: StructType) -> Iterator[str]:
+    first, second = (
+        {one.name: one.dataType.simpleString() for one in schema} for schema in (wanted, there)
+    )
+    for name in {**first, **second}:
+        if first.get(name) != second.get(name):
+            yield f"{name} is {second.get(name, 'missing')} instead of {first.get(name, 'missing')}"
 
 
 def _rows(frame: DataFrame) -> DataFrame:

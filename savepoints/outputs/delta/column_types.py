@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from savepoints.spark.columns import text_sql
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
@@ -14,6 +16,10 @@ _SECONDS_A_DAY = 86_400
 # The most digits of a Spark decimal.
 _DIGITS = 38
 _DIGITS_OF_LONG = 20
+# Decimals of so many digits are each next to a double of their own.
+_DIGITS_OF_DOUBLE = 15
+# Spark casts it to 2^63 - 1, the largest long, which as a double is it.
+_NO_LONG = "9223372036854775808D"
 
 
 def alike(first: DataType, second: DataType) -> bool:
@@ -37,6 +43,46 @@ def common_number(first: DataType, second: DataType) -> DataType | None:
     scale = max(scale for _, scale in decimals)
     digits = max(precision - scale for precision, scale in decimals) + scale
     return DecimalType(digits, scale) if digits <= _DIGITS else None
+
+
+def as_number(column: str, data_type: DataType, other: DataType) -> Column | None:
+    """Return a number in a form in which it equals the same number of another type, and no other.
+
+    A double is the next one to several whole numbers from 2^53 on, and to several decimals of more
+    than 15 digits: there numbers are texts, which `size` takes too.
+
+    Args:
+        column: A quoted name.
+        data_type: The type of the column.
+        other: The one that it is compared with.
+
+    Returns:
+        None where either is no number, or they have no common type.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import DoubleType, LongType
+
+    common = common_number(data_type, other)
+    exact = next(filter(_exceeds_double, (data_type, other)), None)
+    if exact is None or not isinstance(common, DoubleType):
+        return None if common is None else F.col(column).cast(common)
+    double = f"CAST({column} AS DOUBLE)"
+    # Of both zeros the text is one.
+    text = text_sql(f"{double} + 0D")
+    if data_type != exact:
+        return F.expr(text)
+    is_double = f"try_cast({double} AS {exact.simpleString()}) = {column}"
+    if isinstance(exact, LongType):
+        is_double += f" AND {double} < {_NO_LONG}"
+    return F.expr(f"CASE WHEN {is_double} THEN {text} ELSE {text_sql(column)} END")
+
+
+def _exceeds_double(data_type: DataType) -> bool:
+    """Return True if some values of a type are no doubles."""
+    from pyspark.sql.types import DecimalType, LongType
+
+    is_decimal = isinstance(data_type, DecimalType) and data_type.precision > _DIGITS_OF_DOUBLE
+    return is_decimal or isinstance(data_type, LongType)
 
 
 def unit(data_type: DataType) -> Unit | None:

@@ -16,7 +16,7 @@ from savepoints.checkpoint.state.schema import StateField, StateSchema, type_tex
 from savepoints.state.typed.typed import Variable
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 KEY, MAP_KEY, VALUE = "key", "map_key", "value"
 POSITION, EXPIRES, FIRES = "position", "expires_at_ms", "fires_at_ms"
@@ -49,6 +49,16 @@ class Visible:
             for one in inner
         ]
         return (*fields, *(f"{name} {kind} not null" for name, kind in self.numbers.items()))
+
+    @property
+    def types_by_name(self) -> Mapping[str, DataType]:
+        """The types of what may stand for itself, by names in lower case."""
+        from pyspark.sql.types import LongType
+
+        inner = {
+            one.name.casefold(): one.dataType for part in self.structs for one in self.type_of(part)
+        }
+        return {**dict.fromkeys(self.numbers, LongType()), **inner}
 
     def type_of(self, part: str) -> StructType:
         """Return the type of a struct, in which everything may be null, as in files and tables."""

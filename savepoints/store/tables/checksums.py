@@ -12,14 +12,14 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import unquote
 
 from savepoints.errors import SavepointsError
-from savepoints.io import Location, in_parallel
+from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from savepoints.store.savepoint import sealed
 from savepoints.store.tables import dropped_files
@@ -90,19 +90,14 @@ def problems(table: Location) -> dict[str, str]:
         for path, sums in bare.items()
         if sums not in listed
     }
-    checkpoints = [int(match[1]) for path in listed if (match := _CHECKPOINT.fullmatch(path))]
-    newest = max(checkpoints, default=-1)
-
+    newest = _newest_checkpoint(listed)
     gone = wanted.keys() - listed
     needed = _needed(table, gone) if gone else gone
 
     def compare(path: str) -> str | None:
         sums = wanted[path]
         if path in gone:
-            match = COMMIT.fullmatch(path) or _CHECKPOINT.fullmatch(path)
-            old = sums.at < utc_now() - _CLEANED_UP_AFTER
-            cleaned_up = old and int(match[1]) < newest if match else path not in needed
-            return None if cleaned_up else "is missing"
+            return None if _is_cleaned_up(path, sums, newest, needed) else "is missing"
         same = table.sha256(path) == sums.files[path]
         return None if same else "its SHA-256 does not match the recorded one"
 
@@ -111,6 +106,54 @@ def problems(table: Location) -> dict[str, str]:
     if newest >= 0 and (problem := _hint_problem(table, newest)):
         found[_HINT] = problem
     return found
+
+
+def outdated(table: Location, oldest: datetime) -> list[ObjectInfo]:
+    """Return the checksums, written before a time, of nothing but what nobody needs any more.
+
+    With them a table would have one more file for each commit that it ever had.
+    """
+    listed = {info.path: info for info in table.list()}
+    old = [
+        path
+        for path, info in listed.items()
+        if path.startswith(f"{DIRECTORY}/")
+        and path.replace(DIRECTORY, "_delta_log") not in listed
+        and info.last_modified <= oldest
+    ]
+    read = zip(old, in_parallel(lambda one: _read(table, one), old), strict=True)
+    of_gone = {
+        path: sums
+        for path, sums in read
+        if sums is not None and not sums.files.keys() & listed.keys()
+    }
+    if not of_gone:
+        return []
+    newest = _newest_checkpoint(listed)
+    needed = _needed(table, {file for sums in of_gone.values() for file in sums.files})
+    return [
+        listed[path]
+        for path, sums in of_gone.items()
+        if all(_is_cleaned_up(file, sums, newest, needed) for file in sums.files)
+    ]
+
+
+def _newest_checkpoint(paths: Iterable[str]) -> int:
+    found = (int(match[1]) for path in paths if (match := _CHECKPOINT.fullmatch(path)))
+    return max(found, default=-1)
+
+
+def _is_cleaned_up(path: str, sums: _Sums, newest: int, needed: Collection[str]) -> bool:
+    """Return True if a file that is gone is one that Delta or `gc` removes.
+
+    Args:
+        newest: The version of the newest checkpoint.
+        needed: The data files that readers need.
+    """
+    match = COMMIT.fullmatch(path) or _CHECKPOINT.fullmatch(path)
+    if match is None:
+        return path not in needed
+    return sums.at < utc_now() - _CLEANED_UP_AFTER and int(match[1]) < newest
 
 
 def _needed(table: Location, gone: Collection[str]) -> Collection[str]:

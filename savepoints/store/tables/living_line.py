@@ -6,6 +6,7 @@ What a promoted fork had begun from is: the line goes back through the fork to t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from savepoints.model import Generation, Savepoint
 
 # How a savepoint left the line, by the verb that began the next generation.
 _LEFT = {"rollback": "rolled back", "pipeline rollback": "rolled back"}
+# Generations by query and number.
+_Begun = Mapping[tuple[str, int], Generation]
 
 
 @dataclass(frozen=True)
@@ -61,19 +64,50 @@ def of_query(
 ) -> Line:
     """Return the line of a query; of one that has ended, by its newest generation."""
     begun = {(one.query, one.generation): one for one in generations}
+    mine = [one for one in begun.values() if one.query == query]
+    return _line(query, mine, begun, {one.id: one for one in savepoints})
+
+
+def left(savepoints: Sequence[Savepoint], generations: Sequence[Generation]) -> Mapping[str, str]:
+    """Find the savepoints of batches that no longer belong to the present of their queries.
+
+    Returns:
+        By their ids, how that came about: `rolled back`, or `replaced by` a verb like `promote`.
+    """
+    begun = {(one.query, one.generation): one for one in generations}
     known = {one.id: one for one in savepoints}
-    mine = {number: one.status for (of, number), one in begun.items() if of == query}
-    current = [number for number, status in mine.items() if status == "current"]
-    number = max(current or mine, default=None)
+    mine: dict[str, list[Generation]] = defaultdict(list)
+    for key in sorted(begun):
+        mine[key[0]].append(begun[key])
+    saved: dict[str, list[Savepoint]] = defaultdict(list)
+    for one in savepoints:
+        saved[one.query].append(one)
+    return {
+        one.id: _LEFT.get(verb, f"replaced by {verb}")
+        for query in saved
+        for one, verb in _left_by(query, mine[query], saved[query], begun, known)
+    }
+
+
+def _line(
+    query: str, mine: Sequence[Generation], begun: _Begun, known: Mapping[str, Savepoint]
+) -> Line:
+    """Return the line of a query as it is, or was, with some of its generations."""
+    numbers = {one.generation for one in mine}
+    current = [one.generation for one in mine if one.status == "current"]
+    number = max(current or numbers, default=None)
     at = None if number is None else (query, number)
     until: int | None = None
     newest: dict[int, int | None] = {}
     origins = set()
+    seen = set()
     while at is not None:
         if at[0] == query:
             newest[at[1]] = until
-        # Each is removed, so the walk ends whatever the store says.
-        generation = begun.pop(at, None)
+        # Each is seen once, so the walk ends whatever the store says.
+        is_of_then = at not in seen and (at[0] != query or at[1] in numbers)
+        generation = begun.get(at) if is_of_then else None
+        seen.add(at)
         origin = None if generation is None else generation.origin_among(known)
         if generation is None or generation.begun_from is None or origin is None:
             break
@@ -83,38 +117,28 @@ def of_query(
     return Line(newest, frozenset(origins))
 
 
-def left(savepoints: Sequence[Savepoint], generations: Sequence[Generation]) -> Mapping[str, str]:
-    """Find the savepoints of batches that no longer belong to the present of their queries.
-
-    Returns:
-        By their ids, how that came about: `rolled back`, or `replaced by` a verb like `promote`.
-    """
-    return {
-        one.id: _LEFT.get(verb, f"replaced by {verb}")
-        for query in {one.query for one in savepoints}
-        for one, verb in _left_by(query, generations, savepoints)
-    }
-
-
 def _left_by(
-    query: str, generations: Sequence[Generation], savepoints: Sequence[Savepoint]
+    query: str,
+    mine: Sequence[Generation],
+    saved: Sequence[Savepoint],
+    begun: _Begun,
+    known: Mapping[str, Savepoint],
 ) -> Iterator[tuple[Savepoint, str]]:
-    """Give a query's savepoints that are off its line, with the verb that led it elsewhere."""
-    mine = sorted(
-        (one for one in generations if one.query == query), key=lambda one: one.generation
-    )
-    others = [one for one in generations if one.query != query]
-    now = of_query(query, generations, savepoints)
-    gone = [one for one in savepoints if one.query == query and one.edit is None]
-    gone = [one for one in gone if not now.has(one)]
+    """Give a query's savepoints that are off its line, with the verb that led it elsewhere.
+
+    Args:
+        mine: Its generations, in the order in which they began.
+    """
+    now = _line(query, mine, begun, known)
+    gone = [one for one in saved if one.edit is None and not now.has(one)]
     if not gone:
         return
     # As it was with each generation, which began with the verb.
-    lines = [of_query(query, [*others, *mine[: nth + 1]], savepoints) for nth in range(len(mine))]
+    lines = [_line(query, mine[: nth + 1], begun, known) for nth in range(len(mine))]
     for one in gone:
         verbs = (
-            begun.begun_by
-            for begun, line in zip(mine, lines, strict=True)
-            if begun.generation > one.generation and not line.has(one)
+            each.begun_by
+            for each, line in zip(mine, lines, strict=True)
+            if each.generation > one.generation and not line.has(one)
         )
         yield one, next(verbs, "rollback")

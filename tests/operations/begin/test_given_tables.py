@@ -139,7 +139,7 @@ def test_trap_files_that_changed_since_the_plan_are_refused(place: str) -> None:
     (found,) = given_tables.assigned([("", place)], [aggregate(0)])
     pq.write_table(pa.table({"k": ["a", "b"]}), place)
     with pytest.raises(StalePlanError, match="have changed since the plan"):
-        found.read(None)  # type: ignore[arg-type]  # Nothing is read.
+        found.read(None, aggregate(0))  # type: ignore[arg-type]  # Nothing is read.
 
 
 def test_trap_files_of_a_pattern_could_change_since_the_plan_without_a_word(place: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -167,6 +168,21 @@ def test_totals_of_pandas_are_gone_on_with(lab: Lab) -> None:
     touched = true["k"].isin(events[events["id"].str.startswith("1-")]["k"])
     written = DeltaTable(str(lab.directory / "seeded")).to_pandas()
     assert plain(written) == plain(true[touched])
+
+
+def test_trap_keys_in_names_of_directories_become_numbers(lab: Lab) -> None:
+    """The keys `01` and `1` were said to be whole numbers instead of texts, in no file at all."""
+    lab.append(0)
+    totals = pa.table({"count": [1], "sum": [1], "max": pa.array([labs.BEGINNING])})
+    for key in ("01", "1"):
+        (lab.directory / "computed" / f"k={key}").mkdir(parents=True)
+        pq.write_table(totals, lab.directory / "computed" / f"k={key}" / "rows.parquet")
+    query = lab.query("seeded", "totals")
+
+    query.seed(str(lab.directory / "computed"), until="version:0").execute()
+
+    (state,) = lab.now(query).state.values()
+    assert sorted(json.loads(row)["key"]["k"] for _, row in state) == ["01", "1"]
 
 
 def plain(totals: pd.DataFrame) -> list[tuple[str, int, int, str]]:

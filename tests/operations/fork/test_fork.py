@@ -16,6 +16,7 @@ from savepoints.errors import (
     FileSinkError,
     LockedError,
     NotAlignedError,
+    NotFoundError,
     SavepointNotFoundError,
     TargetExistsError,
     UnfinishedOperationError,
@@ -31,7 +32,8 @@ from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.inspect import lineage
 from savepoints.operations.maintain import removal
 from savepoints.operations.migrate.migrate import MigrationOptions
-from savepoints.operations.rollback import rollback
+from savepoints.operations.rollback import last_operation, rollback
+from savepoints.operations.rollback.target import BeforeLast
 from savepoints.operations.savepoint import create, restore
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.delta.batch_version import open_table
@@ -544,3 +546,15 @@ def test_the_lineage_shows_forks_below_the_savepoint_and_what_clones_need(origin
     assert clone.id == "cloned/1"
     for picture in (lineage.mermaid(found), lineage.dot(found), json.dumps(found.to_json())):
         assert f"needs version {SAVED}" in picture or f"version {SAVED} of" in picture
+
+
+def test_trap_the_undo_of_a_fork_is_said_to_have_found_nothing_to_save(origin: Origin) -> None:
+    """Nothing of it was there before: the way out is to end it."""
+    origin.fork()
+    for undo in (
+        lambda: last_operation.require(origin.store, "variant"),
+        lambda: rollback.plan(origin.store, BeforeLast(), query="variant"),
+    ):
+        with pytest.raises(NotFoundError, match="the query began with it") as refused:
+            undo()
+        assert "savepoints end variant" in refused.value.hint

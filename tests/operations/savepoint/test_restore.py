@@ -34,7 +34,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations.inspect.verify import verify
-from savepoints.operations.savepoint import restore
+from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.store.savepoint import manifest, native
 from tests.operations.exported import ROWS, as_exported
 from tests.samples import CHECKPOINTS, contents, files_of, take, unpack
@@ -585,6 +585,53 @@ def test_a_file_that_is_cut_off_after_the_plan_is_noticed_before_it_is_a_checkpo
         restore.execute(plan, local_store)
 
     assert not (on_local / "target").exists("metadata")
+
+
+@pytest.mark.parametrize("ending", ["offsets/3", "metadata", ".sst"])
+def test_trap_a_file_that_is_gone_since_the_plan_is_an_unexpected_error(
+    on_local: Location, local_store: Store, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """It was `unexpected FileNotFoundError`, and a large one is noticed by the copy alone."""
+    taken = first_of(local_store, on_local, "rocksdb")
+    plan = restore.plan(local_store, "latest", str(on_local / "target"))
+    stored = local_store.manifest(taken.id).native
+    gone = next(one.stored_at for one in stored if one.path.endswith(ending))
+    local_store.root.delete([gone])
+
+    for always_read in (1 << 20, 0):
+        monkeypatch.setattr(restore_checks, "_ALWAYS_READ", always_read)
+        with pytest.raises(VerificationError, match=f"{gone} is missing") as refused:
+            restore.execute(plan, local_store)
+        assert f"savepoints verify {taken.id}" in refused.value.hint
+    assert not (on_local / "target").exists("metadata")
+
+
+def test_trap_a_restore_of_lost_offsets_is_an_unexpected_error(
+    on_local: Location, local_store: Store
+) -> None:
+    taken = first_of(local_store, on_local, "rocksdb")
+    local_store.root.delete([f"savepoints/{taken.id}/checkpoint/offsets/3"])
+
+    with pytest.raises(VerificationError, match=r"offsets/3 is missing"):
+        restore.plan(local_store, "latest", str(on_local / "target"))
+    with pytest.raises(VerificationError, match=r"first: .*offsets/3"):
+        restore.plan(
+            local_store, "latest", str(on_local / "target"),
+            sources=("keep:0",), accept_unreplayable=True,
+        )  # fmt: skip
+
+
+def test_a_savepoint_that_is_removed_since_the_plan_is_named(
+    on_local: Location, local_store: Store
+) -> None:
+    taken = first_of(local_store, on_local, "rocksdb")
+    plan = restore.plan(local_store, "latest", str(on_local / "target"))
+    local_store.catalog.remove([taken.id])
+
+    with pytest.raises(SavepointNotFoundError, match=taken.id) as refused:
+        restore.execute(plan, local_store)
+
+    assert "savepoints list" in refused.value.hint
 
 
 def test_a_lost_manifest_is_named(on_local: Location, local_store: Store) -> None:

@@ -224,6 +224,47 @@ def test_schemas_that_differ_are_named_and_the_rest_is_compared(
         by_key.compare_outputs(spark, before, after, key=["old"])
 
 
+def test_trap_numbers_are_rounded_before_they_are_compared(
+    spark: SparkSession, place: Path
+) -> None:
+    """As doubles, 2^53 and 2^53 + 1 are one number: rows that differ were said to be equal."""
+    pairs: list[tuple[Any, float]] = [
+        (2**53, 2.0**53), (2**53 + 1, 2.0**53), (2**63 - 1, 2.0**63), (2**62, 2.0**62),
+        (0, -0.0), (1, 1.5), (-3, -3.0), (0, math.nan), (0, math.inf), (0, 1e300),
+    ]  # fmt: skip
+    cents = [
+        (Decimal("0.10"), 0.1), (Decimal(2**53 + 1), 2.0**53), (Decimal("1e20"), 1e20),
+        (Decimal("0.01"), math.nan),
+    ]  # fmt: skip
+    for name, exact, numbers in (
+        ("longs", pa.int64(), pairs), ("cents", pa.decimal128(38, 2), cents),
+    ):  # fmt: skip
+        tables = [
+            table(
+                place,
+                f"{name}-{side}",
+                [{"n": n, "v": pair[side]} for n, pair in enumerate(numbers)],
+                schema_of({"n": pa.int32(), "v": (exact, pa.float64())[side]}),
+            )
+            for side in (0, 1)
+        ]
+        equal = {n for n, (one, other) in enumerate(numbers) if same_number(one, other)}
+
+        for pair in (tables, tables[::-1]):
+            found = by_key.compare_outputs(spark, *pair, key=["n"], sample=20)
+            assert {*range(len(numbers))} - {one.key["n"] for one in found.sample} == equal
+            assert found.changes[0].measured == sum(
+                math.isfinite(other) for n, (_, other) in enumerate(numbers) if n not in equal
+            )
+        found = by_key.compare_outputs(spark, *tables)
+        assert found.equal == len(equal), "whole rows, too"
+
+
+def same_number(exact: int | Decimal, double: float) -> bool:
+    """Compare as Python does, which rounds no number; of decimals their digits."""
+    return exact == (Decimal(str(double)) if isinstance(exact, Decimal) else double)
+
+
 def test_the_pinned_version_is_compared_and_not_the_latest(
     spark: SparkSession, place: Path
 ) -> None:

@@ -37,3 +37,23 @@ def test_rows_are_counted_as_often_as_they_occur(spark: SparkSession, tmp_path: 
     found = by_row.differences(spark, live, Uri.parse(str(tmp_path / "drill")))
 
     assert found == RowDifferences(missing=2, extra=2)
+
+
+def test_trap_a_table_whose_columns_were_altered_is_an_error_of_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One that was dropped was passed over, and one of another type compared after a cast."""
+    columns: dict[str, dict[str, Any]] = {
+        "live": {"n": pa.array([1], pa.int64()), "new": ["x"], "same": [1]},
+        "drill": {"n": pa.array([1], pa.int32()), "old": ["x"], "same": [1]},
+    }
+    for name, given in columns.items():
+        write_deltalake(str(tmp_path / name), pa.table(given))
+    live = OutputVersion("totals", str(tmp_path / "live"), "", 0, "", None)
+
+    found = by_row.differences(spark, live, Uri.parse(str(tmp_path / "drill")))
+
+    assert found.columns == (
+        "n is int instead of bigint", "new is missing instead of string",
+        "old is string instead of missing",
+    )  # fmt: skip

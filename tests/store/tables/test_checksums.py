@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from savepoints.io import Location
-from savepoints.store.tables import checksums
+from savepoints.store.tables import checksums, dropped_files
 from savepoints.store.tables.catalog import Catalog
 from savepoints.store.tables.delta_table import StoreTable
 from tests.processes import at_once
@@ -101,6 +101,37 @@ def test_what_delta_cleaned_up_itself_is_not_missed(
     assert checksums.problems(made.location) == {}
     made.location.delete([f"_delta_log/{6:020}.json"])
     assert list(checksums.problems(made.location)) == [f"_delta_log/{6:020}.json"]
+
+
+def test_trap_checksums_of_what_delta_cleaned_up_stay_for_ever(
+    on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One a commit: `gc` takes those of which nothing is left, and nothing is missed then."""
+    monkeypatch.setattr("savepoints.store.tables.delta_table.COMPACT_FILES", 4)
+    made = table(on_local, 5)
+    delta = DeltaTable(str(made.location))
+    delta.create_checkpoint()
+    made.append([{"id": "next", "number": 1}])
+    made.location.delete([f"_delta_log/{version:020}.json" for version in range(delta.version())])
+    later = datetime.now(timezone.utc) + timedelta(days=31)
+    assert checksums.outdated(made.location, later) == [], "Delta would have missed them"
+
+    monkeypatch.setattr(checksums, "utc_now", lambda: later)
+    monkeypatch.setattr(dropped_files, "utc_now", lambda: later)
+    made.location.delete([one.path for one in dropped_files.find(made.location, later)])
+    gone = [one.path for one in checksums.outdated(made.location, later)]
+    rows = sorted(map(str, made.rows()))
+    made.location.delete(gone)
+
+    assert gone
+    assert checksums.outdated(made.location, later) == []
+    assert checksums.problems(made.location) == {}
+    one = min(dropped_files.current(made.location))
+    made.location.delete([one])
+    assert checksums.problems(made.location) == {one: "is missing"}
+    made.location.put(one, b"other rows")
+    assert one in checksums.problems(made.location)
+    assert len(rows) == 6
 
 
 def test_compaction_has_checksums_too(on_local: Location, monkeypatch: pytest.MonkeyPatch) -> None:

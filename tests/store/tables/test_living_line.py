@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -202,3 +203,28 @@ def test_whatever_was_saved_rolled_back_and_promoted(actions: list[tuple[str, in
         assert names(generations, *saved) == [one.id for one in line]
     gone = {one.id for one in saved} - {one.id for one in line}
     assert living_line.left(everything, known).keys() == gone
+
+
+class Counted(list[Savepoint]):
+    """Savepoints that know how often somebody went through them."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Savepoint]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_trap_each_query_goes_through_the_savepoints_of_all() -> None:
+    """Of 400 queries with 100 savepoints each, `list` took 15 seconds to say what was left."""
+    made = [dataclasses.replace(FIRST, query=f"q{n}", id=f"sp-{n}") for n in range(50)]
+    begun = [
+        dataclasses.replace(one, query=saved.query, begun_from=one.begun_from and saved.id)
+        for saved in made
+        for one in ROLLED_BACK
+    ]
+    bugs = [dataclasses.replace(BUG, query=one.query, id=f"{one.id}-bug") for one in made]
+    known = Counted([*made, *bugs])
+
+    assert living_line.left(known, begun) == {one.id: "rolled back" for one in bugs}
+    assert known.times <= 2
