@@ -288,9 +288,8 @@ class DriverWalk:
 
     def tag(self) -> None:
         savepoint = self.any_savepoint()
-        move = ["--remove"] if savepoint.tags else []
-        tag = savepoint.tags[0] if savepoint.tags else f"tag{self.number}"
-        assert self.call_until_done("tag", savepoint.id, tag, *move, "--yes") == DONE
+        words = ["--remove", savepoint.tags[0]] if savepoint.tags else [f"tag{self.number}"]
+        assert self.call_until_done("tag", savepoint.id, *words, "--yes") == DONE
 
     def expire(self) -> None:
         keep = str(self.chance.randint(2, 5))
