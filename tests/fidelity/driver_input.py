@@ -29,7 +29,6 @@ class DriverInput:
 
     job: Job
     log: Log = field(default_factory=lambda: [[], []])
-    _number: int = 0
 
     @property
     def ends(self) -> tuple[int, ...]:
@@ -52,8 +51,7 @@ class DriverInput:
                 self._write(number, events)
 
     def _event(self, chance: random.Random) -> Event:
-        self._number += 1
-        return chance.choice(KEYS), self._number
+        return chance.choice(KEYS), chance.randint(1, 20)
 
     def _produce(self, partition: int, events: list[Event]) -> None:
         producer = Producer({"bootstrap.servers": self.job.servers})

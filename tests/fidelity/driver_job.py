@@ -63,15 +63,15 @@ class Job:
         store = savepoints.Store.at(f"{self.directory}/store").make()
         known = self.query in store.queries()
         checkpoint = store.query(self.query).generation.checkpoint if known else ""
-        rows, foreach = PROGRAMS[self.program](spark, self)
+        rows, sink = PROGRAMS[self.program](spark, self)
         writer = rows.writeStream.queryName(self.query)
         writer = writer.option("checkpointLocation", checkpoint or self.first_checkpoint)
         outputs = None
-        if foreach is None:
-            query = writer.format("delta").start(self.table)
+        if isinstance(sink, str):
+            query = writer.format(sink).start(self.table)
         else:
             outputs = {"out": self.table}
-            query = writer.outputMode("update").foreachBatch(foreach).start()
+            query = writer.outputMode("update").foreachBatch(sink).start()
         # Rows are written by no other savepoint, for they would take most of a walk's time.
         attached = savepoints.attach(
             spark, query, every=self.every, store=store, outputs=outputs, forms=("native",)
@@ -79,11 +79,21 @@ class Job:
         return query, attached
 
 
-def _pairs(spark: SparkSession, job: Job) -> tuple[DataFrame, None]:
+def _read(spark: SparkSession, job: Job) -> tuple[DataFrame, DataFrame]:
+    files = spark.readStream.schema(EVENT).json(f"{job.directory}/in")
+    return files, spark.readStream.format("delta").load(f"{job.directory}/tables/in")
+
+
+def _pairs(spark: SparkSession, job: Job) -> tuple[DataFrame, str]:
     """Join files and a table, both of which its state keeps."""
-    left = spark.readStream.schema(EVENT).json(f"{job.directory}/in")
-    right = spark.readStream.format("delta").load(f"{job.directory}/tables/in")
-    return left.join(right.withColumnRenamed("n", "m"), "k"), None
+    left, right = _read(spark, job)
+    return left.join(right.withColumnRenamed("n", "m"), "k"), "delta"
+
+
+def _once(spark: SparkSession, job: Job) -> tuple[DataFrame, str]:
+    """Write each event of files and a table once, as files."""
+    files, table = _read(spark, job)
+    return files.union(table).dropDuplicates(), "parquet"
 
 
 class Sum(StatefulProcessor):
@@ -135,6 +145,7 @@ def _sums(spark: SparkSession, job: Job) -> tuple[DataFrame, Callable[[Any, int]
 
 PROGRAMS: dict[str, Callable[[SparkSession, Job], tuple[DataFrame, Any]]] = {
     "pairs": _pairs,
+    "once": _once,
     "sums": _sums,
 }
 

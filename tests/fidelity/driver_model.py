@@ -46,7 +46,7 @@ class Model:
     Attributes:
         read: From a checkpoint and a batch to how many pieces of each source it had read.
         after: From what a query was, and the new events of each source, to what it is.
-        state: By state variable, SQL of its columns over what `read_state` gives.
+        state: SQL over what `read_state` gives, by state variable; "" where there is none.
         columns: Of the table.
     """
 
@@ -105,6 +105,13 @@ def _paired(present: Present, new: Sequence[Sequence[Event]]) -> Present:
     return replace(present, state={"left": sides[0], "right": sides[1]}, table=table)
 
 
+def _once(present: Present, new: Sequence[Sequence[Event]]) -> Present:
+    """Each event once."""
+    seen = present.state.get("", Counter())
+    come = Counter({event for events in new for event in events if event not in seen})
+    return replace(present, state={"": seen + come}, table=present.table + come)
+
+
 def _summed(present: Present, new: Sequence[Sequence[Event]]) -> Present:
     """The sum of each key, which replaces the key's row."""
     sums: dict[str, int] = dict(present.state.get("total", Counter()).elements())
@@ -123,6 +130,12 @@ MODELS = {
         after=_paired,
         state={"left": ("key.field0", "value.n"), "right": ("key.field0", "value.m")},
         columns=("k", "n", "m"),
+    ),
+    "once": Model(
+        read=_files_and_versions,
+        after=_once,
+        state={"": ("key.k", "key.n")},
+        columns=("k", "n"),
     ),
     "sums": Model(
         read=_records,

@@ -137,12 +137,14 @@ class DriverWalk:
         return self.chance.choice(sorted(found, key=lambda one: one.id))
 
     def rows(self, name: str) -> Rows:
-        """Return the rows of a query's table, read by deltalake."""
-        uri = self.jobs[name].table
-        if not DeltaTable.is_deltatable(uri):
+        """Return the rows of a query's table, read by deltalake, or of its files, read by Spark."""
+        uri, columns = self.jobs[name].table, self.model.columns
+        if DeltaTable.is_deltatable(uri):
+            rows = DeltaTable(uri).to_pyarrow_table().to_pylist()
+            return Counter(tuple(row[one] for one in columns) for row in rows)
+        if not Path(uri, "_spark_metadata").exists():
             return Counter()
-        rows = DeltaTable(uri).to_pyarrow_table().to_pylist()
-        return Counter(tuple(row[one] for one in self.model.columns) for row in rows)
+        return Counter(map(tuple, self.spark.read.parquet(uri).select(*columns).collect()))
 
     def check(self) -> None:
         """Compare the tables, and the state of a savepoint, with what they have to be."""
@@ -160,7 +162,7 @@ class DriverWalk:
             assert found == self.of(savepoint).state.get(variable, Counter()), savepoint.id
 
     def _state(self, savepoint: Savepoint, variable: str, columns: tuple[str, ...]) -> Rows:
-        with self.store.savepoint(savepoint.id).read_state(variable=variable) as frame:
+        with self.store.savepoint(savepoint.id).read_state(variable=variable or None) as frame:
             return Counter(map(tuple, frame.selectExpr(*columns).collect()))
 
     def check_left_over(self) -> None:
@@ -189,7 +191,7 @@ class DriverWalk:
             self.expire: 5, self.gc: 5, self.look: 2, self.rollback: 16, self.rollback_to_batch: 5,
             self.undo: 8, self.fork: 4, self.run_fork: 5, self.copy: 3, self.refused: 3,
         }  # fmt: skip
-        return always if self.job.program == "pairs" else {**always, self.edit: 4, self.reset: 6}
+        return {**always, self.edit: 4, self.reset: 6} if self.job.topic else always
 
     def note(self, text: str) -> None:
         self.number += 1
@@ -379,7 +381,7 @@ class DriverWalk:
             self.chance.choice([self.kill, self.end_driver])()
         begun, now = self.current(name), self.present(name)
         words = [*words, "--yes"]
-        if self.killed and name == self.job.query and self.chance.random() < 0.5:
+        if self.killed and name == self.job.query and self.chance.random() < 0.8:
             self._await_jvms()
             words.append("--stopped")
         code = self.call(*words)

@@ -39,7 +39,7 @@ def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proce
     made.end_all()
 
 
-@pytest.mark.parametrize("program", ["pairs", "sums"])
+@pytest.mark.parametrize("program", ["pairs", "once", "sums"])
 def test_after_each_step_tables_and_states_are_those_of_what_was_read(
     world: LocalWorld,
     world_environment: dict[str, str],
