@@ -248,7 +248,7 @@ class DriverWalk:
 
     def settle(self) -> None:
         """Let the driver read everything, and compare its table."""
-        for _ in range(self.chance.randint(0, 2)):
+        for _ in range(self.chance.randint(1, 3)):
             self.input.add(self.chance)
         self.start()
         name, ends = self.job.query, self.input.ends
