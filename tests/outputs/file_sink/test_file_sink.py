@@ -293,7 +293,7 @@ def test_trap_an_empty_entry_of_the_log_is_the_log_of_another_query(sink: Sink, 
 def test_what_was_written_since_the_plan_is_refused(sink: Sink) -> None:
     plan = sink.plan(3)
     rewind.refuse_changed(plan)
-    sink.write(9)
+    sink.write(8)
 
     with pytest.raises(NotAlignedError, match="newest batch was 7 and is now 8"):
         rewind.refuse_changed(plan)
