@@ -7,6 +7,7 @@ they do. The walk knows what arrived, and reads from Spark's logs how far each b
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -34,8 +35,8 @@ from tests.spark_session import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Exit codes: done, killed by us, usage, the query runs.
-DONE, KILLED, USAGE, RUNS = 0, -9, 2, 12
+# Exit codes: done, killed by us, usage, not aligned.
+DONE, KILLED, USAGE, NOT_ALIGNED = 0, -9, 2, 13
 
 
 class Life(NamedTuple):
@@ -105,7 +106,7 @@ class DriverWalk:
     def present(self, name: str) -> Present:
         """Return what a query is now, after each batch that was committed since we looked last."""
         generation, checkpoint = self.current(name)
-        batch = max(of[2] for of in self.known if of[:2] == (name, generation))
+        batch = self._newest(name, Life(generation, checkpoint))
         present = self.known[name, generation, batch]
         while checkpoint.exists(f"commits/{batch + 1}"):
             batch += 1
@@ -388,7 +389,7 @@ class DriverWalk:
             words.append("--stopped")
         code = self.call(*words)
         if code == KILLED:
-            code = self._again(name, begun, words)
+            code, now = self._again(name, begun, words)
         current = self.current(name)
         if current == begun:
             if self.driver is None or name != self.job.query:
@@ -397,24 +398,65 @@ class DriverWalk:
         assert after is not None, "there is nothing to undo"
         assert name != self.job.query or self.driver is None, "below a driver that runs"
         assert code == DONE
-        batch = position.newest_in(current.checkpoint, "commits")
+        origin = self.store.generations.current(name).origin
+        batch = -1 if origin is None else origin.batch_id
         self.known[name, current.generation, batch] = after
         self.before[name] = now
         if name == self.job.query:
             self.killed = False
         return True
 
-    def _again(self, name: str, begun: Life, words: list[str]) -> int:
-        """Finish what was killed, or take it back."""
+    def _again(self, name: str, begun: Life, words: list[str]) -> tuple[int, Present]:
+        """Finish what was killed, or take it back; says what the query was before."""
         unfinished = journal.unfinished(self.store.root, name)
-        if unfinished is not None and self.chance.random() < 0.3:
-            self.call("undo", name, "--yes", kill=False)
-            unfinished = journal.unfinished(self.store.root, name)
-            if unfinished is None:
-                return DONE
+        now = self.known[name, begun.generation, self._newest(name, begun)]
         if unfinished is None and self.current(name) != begun:
-            return DONE
-        return self.call(*words, kill=False)
+            return DONE, now
+        if unfinished is not None and name == self.job.query and self.chance.random() < 0.3:
+            self._start_below()
+        if unfinished is not None and self.chance.random() < 0.3:
+            self._take_back(name)
+            if journal.unfinished(self.store.root, name) is None:
+                return DONE, self.present(name)
+        code = self.call(*words, kill=False)
+        if code == NOT_ALIGNED and journal.unfinished(self.store.root, name) is not None:
+            self._take_back(name)
+            assert journal.unfinished(self.store.root, name) is None
+            return DONE, self.present(name)
+        return code, now
+
+    def _newest(self, name: str, of: Life) -> int:
+        return max(batch for query, life, batch in self.known if (query, life) == (name, of[0]))
+
+    def _start_below(self) -> None:
+        """Start a driver below a verb that lies unfinished, which it does not survive."""
+        self.input.add(self.chance)
+        self.note("start a driver below what is unfinished")
+        driver = self.processes.driver(self.job)
+        assert driver.end() != 0
+        assert "UnfinishedOperationError" in driver.text, driver.text
+
+    def _take_back(self, name: str) -> None:
+        """Undo what is unfinished, as the refusals say where a driver has written since."""
+        for _ in range(3):
+            if self.call("undo", name, "--yes", kill=False) != NOT_ALIGNED:
+                return
+            said, (generation, checkpoint) = self.processes.started[-1].text, self.current(name)
+            if batch := re.search(r"delete the files of batch (\d+) and later", said):
+                self._forget_from(name, generation, checkpoint, int(batch[1]))
+            elif entries := re.search(r"does not know: ([\w., ]+)$", said, re.MULTILINE):
+                log = Location.of(self.jobs[name].table) / "_spark_metadata"
+                log.delete(entries[1].split(", "))
+            self.note("did what the hint says")
+
+    def _forget_from(self, name: str, generation: int, checkpoint: Location, batch: int) -> None:
+        for log in ("offsets", "commits"):
+            paths = [info.path for info in checkpoint.list(log)]
+            found = [one for one in paths if one.rpartition("/")[2].strip(".").isdigit()]
+            checkpoint.delete(one for one in found if int(one.rpartition("/")[2]) >= batch)
+        for key in [one for one in self.known if one[:2] == (name, generation)]:
+            if key[2] >= batch:
+                del self.known[key]
 
     def _await_jvms(self) -> None:
         for one in self.processes.started:
