@@ -246,8 +246,8 @@ def _refuse_unknown(context: QueryContext, uris: Mapping[str, str]) -> None:
         raise NotAlignedError(
             f"the output tables of {context.query} are unknown, so their rows would stay and be "
             "written a second time",
-            hint=f"add the tables to [queries.{context.query}.outputs] in the settings; or leave "
-            "them as they are: --outputs keep",
+            hint="take a savepoint that names them: savepoints create "
+            f"{context.query} --table NAME=URI; or leave them as they are: --outputs keep",
             query=context.query,
         )
 

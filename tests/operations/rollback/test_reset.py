@@ -195,11 +195,14 @@ def test_what_nobody_knows_is_not_emptied(query: Query) -> None:
     store = own_driver(query)
     take(store, query.checkpoint, batch_id=3, outputs={})
 
-    with pytest.raises(NotAlignedError, match="the output tables of totals are unknown"):
+    with pytest.raises(NotAlignedError, match="the output tables of totals are unk") as refused:
         reset.plan(store, QUERY, Target("earliest"), outputs="truncate", stopped=True)
+    assert "savepoints create totals --table NAME=URI" in refused.value.hint
 
     kept = reset.plan(store, QUERY, Target("earliest"), stopped=True)
     assert any("no output table" in one for one in kept.warnings)
+    take(store, query.checkpoint, batch_id=3, outputs={"totals": query.table})
+    assert reset.plan(store, QUERY, Target("earliest"), outputs="truncate", stopped=True).outputs
 
 
 def test_a_reset_is_undone_like_a_rollback(query: Query) -> None:
