@@ -6,7 +6,6 @@ they do. The walk knows what arrived, and reads from Spark's logs how far each b
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -14,62 +13,39 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
-
-from savepoints.checkpoint import position
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.model import Savepoint
 from savepoints.store.locks import journal, lease
 from tests.e2e.shop import called
-from tests.fidelity.driver_input import DriverInput
-from tests.fidelity.driver_job import Job
-from tests.fidelity.driver_model import MODELS, Model, Present, Rows
+from tests.fidelity.driver_model import Present
 from tests.fidelity.driver_process import Processes, Running
+from tests.fidelity.driver_queries import DriverQueries, Life
 from tests.killed import KilledError, dying
-from tests.leftovers import all_are_whole, left_over
+from tests.leftovers import left_over
 from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 # Exit codes: done, killed by us, usage, not aligned.
 DONE, KILLED, USAGE, NOT_ALIGNED = 0, -9, 2, 13
+# Beside others: some of it is left to them, there is no such savepoint any more, they are at work.
+BESIDE_OTHERS = {3, 10, 11}
 
 
-class Life(NamedTuple):
-    """A generation: its number and its checkpoint."""
-
-    generation: int
-    checkpoint: Location
-
-
-@dataclass
-class DriverWalk:
-    """One query and what was begun from it, and what was done to them.
+@dataclass(kw_only=True)
+class DriverWalk(DriverQueries):
+    """Queries, and what is done to them.
 
     Attributes:
-        spark: A session of this process, which looks at states and runs the forks.
-        known: What each query is after each batch of each generation.
-        edited: What an edited savepoint is, by its id.
         before: What a query was before the last verb that changed it, for `undo`.
-        forks: Queries that began from a savepoint of the first, by their names.
-        driver: The driver that runs, if one does.
-        killed: Whether the last one was killed.
+        killed: Whether the last driver was killed.
     """
 
-    spark: SparkSession
-    job: Job
-    input: DriverInput
-    chance: random.Random
     processes: Processes
-    known: dict[tuple[str, int, int], Present] = field(default_factory=dict)
-    edited: dict[str, Present] = field(default_factory=dict)
     before: dict[str, Present] = field(default_factory=dict)
-    forks: dict[str, Job] = field(default_factory=dict)
-    driver: Running | None = None
     killed: bool = False
     number: int = 0
 
@@ -81,90 +57,6 @@ class DriverWalk:
         self._until(lambda: bool(self.store.catalog.all()), "it has a savepoint")
         self.settle()
         self.check()
-
-    @property
-    def store(self) -> Store:
-        return Store.at(f"{self.job.directory}/store").make()
-
-    @property
-    def model(self) -> Model:
-        return MODELS[self.job.program]
-
-    @property
-    def jobs(self) -> dict[str, Job]:
-        return {self.job.query: self.job, **self.forks}
-
-    # What it is.
-
-    def current(self, name: str) -> Life:
-        """Return the generation of a query, also before its first savepoint."""
-        found = self.store.generations.find_current(name)
-        if found is None:
-            return Life(1, Location.of(self.jobs[name].first_checkpoint))
-        return Life(found.generation, Location.of(found.checkpoint))
-
-    def present(self, name: str) -> Present:
-        """Return what a query is now, after each batch that was committed since we looked last."""
-        generation, checkpoint = self.current(name)
-        batch = self._newest(name, Life(generation, checkpoint))
-        present = self.known[name, generation, batch]
-        while checkpoint.exists(f"commits/{batch + 1}"):
-            batch += 1
-            present = self._after(present, checkpoint, batch)
-            self.known[name, generation, batch] = present
-        return present
-
-    def _after(self, present: Present, checkpoint: Location, batch: int) -> Present:
-        return self.model.next(present, self.input.log, self.model.read(checkpoint, batch))
-
-    def begun(self, name: str) -> Present:
-        """Return what a query is after the batch that has begun, which may be the committed one."""
-        present, checkpoint = self.present(name), self.current(name).checkpoint
-        batch = position.newest_in(checkpoint, "offsets")
-        if batch < 0 or checkpoint.exists(f"commits/{batch}"):
-            return present
-        return self._after(present, checkpoint, batch)
-
-    def of(self, savepoint: Savepoint) -> Present:
-        """Return what a query was at a savepoint."""
-        if savepoint.id in self.edited:
-            return self.edited[savepoint.id]
-        self.present(savepoint.query)
-        return self.known[savepoint.query, savepoint.generation, savepoint.cut.batch_id]
-
-    def any_savepoint(self, query: str | None = None) -> Savepoint:
-        found = [one for one in self.store.catalog.all() if query in {None, one.query}]
-        found = [one for one in found if one.state != "expired"]
-        return self.chance.choice(sorted(found, key=lambda one: one.id))
-
-    def rows(self, name: str) -> Rows:
-        """Return the rows of a query's table, read by deltalake, or of its files, read by Spark."""
-        uri, columns = self.jobs[name].table, self.model.columns
-        if DeltaTable.is_deltatable(uri):
-            rows = DeltaTable(uri).to_pyarrow_table().to_pylist()
-            return Counter(tuple(row[one] for one in columns) for row in rows)
-        if not Path(uri, "_spark_metadata").exists():
-            return Counter()
-        return Counter(map(tuple, self.spark.read.parquet(uri).select(*columns).collect()))
-
-    def check(self) -> None:
-        """Compare the tables, and the state of a savepoint, with what they have to be."""
-        for name in self.jobs:
-            if name == self.job.query and self.driver is not None:
-                continue
-            found, now, begun = self.rows(name), self.present(name), self.begun(name)
-            assert found in (now.table, begun.table), (
-                name, "too many", found - now.table, "missing", now.table - found,
-            )  # fmt: skip
-        all_are_whole(self.store)
-        savepoint = self.any_savepoint()
-        for variable, columns in self.model.state.items():
-            found = self._state(savepoint, variable, columns)
-            assert found == self.of(savepoint).state.get(variable, Counter()), savepoint.id
-
-    def _state(self, savepoint: Savepoint, variable: str, columns: tuple[str, ...]) -> Rows:
-        with self.store.savepoint(savepoint.id).read_state(variable=variable or None) as frame:
-            return Counter(map(tuple, frame.selectExpr(*columns).collect()))
 
     def check_left_over(self) -> None:
         """Nothing stays behind that `gc` would not find, once nothing runs."""
@@ -193,6 +85,7 @@ class DriverWalk:
             self.settle: 16, self.kill: 14, self.end_driver: 6, self.create: 8, self.tag: 4,
             self.expire: 5, self.gc: 5, self.look: 2, self.rollback: 16, self.rollback_to_batch: 5,
             self.undo: 8, self.fork: 4, self.run_fork: 5, self.copy: 3, self.refused: 3,
+            self.together: 10,
         }  # fmt: skip
         return {**always, self.edit: 4, self.reset: 6} if self.job.topic else always
 
@@ -323,6 +216,29 @@ class DriverWalk:
         assert self.call("merge", self.job.query, "--batch", late, "--yes", kill=False) == USAGE
         assert len(self.store.generations.all()) == before
 
+    def together(self) -> None:
+        """Several at one moment: some find the savepoint gone, or another at work."""
+        savepoint, name = self.any_savepoint(), self.job.query
+        every = [
+            ["create", name, "--format", "native"],
+            ["copy", savepoint.id, f"{self.job.directory}/copies", "--yes"],
+            ["expire", "--keep-last", str(self.chance.randint(1, 4)), "--query", name, "--yes"],
+            ["gc", "--grace", "1s", "--yes"],
+            ["tag", savepoint.id, f"tag{self.number}", "--yes"],
+            ["verify", "--all"],
+            ["check", "--rebuild-catalog", "--yes"],
+        ]
+        chosen = self.chance.sample(every, 3)
+        self.note("; ".join(map(" ".join, chosen)))
+        running = [self.processes.command(*words) for words in chosen]
+        if self.chance.random() < 0.4:
+            running[0].killed_after(self.chance.randint(1, 30))
+        codes = [one.end() for one in running]
+        self.note(f"  {codes}")
+        for code, one in zip(codes, running, strict=True):
+            assert "Traceback" not in one.text, one.text
+            assert code in {DONE, KILLED, *BESIDE_OTHERS}, one.text
+
     def edit(self) -> None:
         """Give a key of a savepoint another sum."""
         savepoint = self.any_savepoint()
@@ -409,7 +325,7 @@ class DriverWalk:
     def _again(self, name: str, begun: Life, words: list[str]) -> tuple[int, Present]:
         """Finish what was killed, or take it back; says what the query was before."""
         unfinished = journal.unfinished(self.store.root, name)
-        now = self.known[name, begun.generation, self._newest(name, begun)]
+        now = self.known[name, begun.generation, self.newest(name, begun)]
         if unfinished is None and self.current(name) != begun:
             return DONE, now
         if unfinished is not None and name == self.job.query and self.chance.random() < 0.3:
@@ -424,9 +340,6 @@ class DriverWalk:
             assert journal.unfinished(self.store.root, name) is None
             return DONE, self.present(name)
         return code, now
-
-    def _newest(self, name: str, of: Life) -> int:
-        return max(batch for query, life, batch in self.known if (query, life) == (name, of[0]))
 
     def _start_below(self) -> None:
         """Start a driver below a verb that lies unfinished, which it does not survive."""

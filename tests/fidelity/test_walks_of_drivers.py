@@ -51,7 +51,13 @@ def test_after_each_step_tables_and_states_are_those_of_what_was_read(
     kafka = {"servers": world.bootstrap_servers, "topic": Broker.of(world).make(partitions=2)}
     of = kafka if program == "sums" else {}
     job = Job(program, str(processes.directory), "main", **of)
-    walk = DriverWalk(spark, job, DriverInput(job), draw.chance("drivers", program), processes)
+    walk = DriverWalk(
+        spark=spark,
+        job=job,
+        input=DriverInput(job),
+        chance=draw.chance("drivers", program),
+        processes=processes,
+    )
     walk.begin()
     for _ in range(STEPS):
         walk.step()
