@@ -1,4 +1,4 @@
-"""What the queries of a driver are, by our own count and by what is stored, and whether they agree."""
+"""What the queries of a driver are, by our own count and by what is stored: do they agree?"""
 
 from __future__ import annotations
 
