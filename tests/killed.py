@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,3 +26,23 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, point: str, verb: Callable[[], ob
         patch.setattr(faults, "reach", die)
         with pytest.raises(KilledError):
             verb()
+
+
+@contextmanager
+def dying(after: int, died: Callable[[str], None]) -> Iterator[None]:
+    """Let what is done within die at its so many-th crash point, if it has as many."""
+    left = after
+
+    def die(name: str) -> None:
+        nonlocal left
+        # A batch runs in another thread, for whose answer Spark would wait for ever.
+        if threading.current_thread() is not threading.main_thread():
+            return
+        left -= 1
+        if not left:
+            died(name)
+            raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(faults, "reach", die)
+        yield

@@ -35,7 +35,7 @@ from savepoints.operations.pipeline_fork.pipeline_promotion import PipelinePromo
 from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
 from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
-from savepoints.operations.rollback import generation_change, reset, rollback
+from savepoints.operations.rollback import reset, rollback, taking_back
 from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
 from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.operations.rollback.reset import ResetPlan
@@ -76,8 +76,8 @@ _VERBS = {
     ),
     merge_plan.VERB: _Verb(MergingPlan, merge.finish, merge.undo),
     promote_steps.VERB: _Verb(PromotionPlan, promote.finish, promote.undo),
-    reset.VERB: _Verb(ResetPlan, reset.execute, generation_change.undo),
-    rollback.VERB: _Verb(RollbackPlan, rollback.execute, generation_change.undo),
+    reset.VERB: _Verb(ResetPlan, reset.execute, taking_back.undo),
+    rollback.VERB: _Verb(RollbackPlan, rollback.execute, taking_back.undo),
     pipeline_fork_plan.VERB: _Verb(PipelineForkPlan, pipeline_fork.execute, pipeline_fork.undo),
     pipeline_promotion.VERB: _Verb(
         PipelinePromotionPlan, pipeline_promote.finish, pipeline_rollback.undo
@@ -115,7 +115,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
     if isinstance(begun, SeedPlan):
-        return generation_change.undo_plan(begun)
+        return taking_back.undo_plan(begun)
     if isinstance(begun, BootstrapPlan):
         return bootstrap.undo_plan(begun)
     if isinstance(begun, AppendingPlan):

@@ -10,11 +10,17 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from savepoints.errors import NotAlignedError, QueryRunningError
+from savepoints.errors import (
+    LockedError,
+    NotAlignedError,
+    QueryRunningError,
+    UnfinishedOperationError,
+)
 from savepoints.io import Location
 from savepoints.operations.run import pause
 from savepoints.store.locks import lease
 from tests.e2e.plain_driver import Driver
+from tests.killed import killed_at
 from tests.spark_session import wait_until
 
 if TYPE_CHECKING:
@@ -115,6 +121,28 @@ def test_trap_the_old_checkpoint_is_started_again_after_a_rollback(driver: Drive
     assert not query.isActive, "what it writes would spoil the table"
     newest = driver.store.events.all()[0]
     assert (newest.verb, newest.result, newest.error) == ("attach", "failed", "NotAlignedError")
+
+
+def test_trap_a_driver_goes_on_below_a_rollback_that_was_killed(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that takes a failure to attach lightly wrote into a table half taken back."""
+    driver.add(1)
+    good = driver.run()
+    driver.add(2)
+    driver.run()
+    rollback = driver.store.savepoint(good.id).rollback(to=f"{driver.checkpoint}-2")
+    killed_at(monkeypatch, "rollback.begun", rollback.execute)
+
+    query = driver.start()
+    with lease.hold(driver.store.root, "numbers", "rollback"), pytest.raises(LockedError):
+        driver.attach(query)
+    assert not query.isActive, "while somebody finishes it"
+
+    query = driver.start()
+    with pytest.raises(UnfinishedOperationError):
+        driver.attach(query)
+    assert not query.isActive
 
 
 @pytest.mark.nightly

@@ -151,6 +151,33 @@ def test_rows_of_others_since_the_rewind_are_not_undone_away(
     assert journal.unfinished(local_store.root, "totals") is not None
 
 
+def write_next_batch(killed: Killed) -> None:
+    """Write to the table what the driver does that goes on."""
+    id_of_batch = Transaction(killed.query_id, NEWEST + 1)
+    write_deltalake(
+        killed.table,
+        pa.table({"batch": [NEWEST + 1]}),
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=[id_of_batch]),
+    )
+
+
+def test_trap_a_driver_that_dies_behind_a_rewind_leaves_half_a_batch(
+    local_store: Store, on_local: Location
+) -> None:
+    """It is in the table and not in the checkpoint; finished, its rows stayed, and Delta dropped
+    all new batches up to its number."""
+    killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
+    write_next_batch(killed)
+
+    with pytest.raises(StalePlanError, match="has written to it since") as refused:
+        unfinished.resume(local_store, killed.id)
+    assert f"operations undo {killed.id}" in refused.value.hint
+
+    unfinished.undo(local_store, killed.id)
+    killed.require_as_before()
+
+
 def test_trap_a_driver_that_goes_on_behind_a_rewind_loses_no_batch_by_its_undo(
     local_store: Store, on_local: Location
 ) -> None:
@@ -162,14 +189,7 @@ def test_trap_a_driver_that_goes_on_behind_a_rewind_loses_no_batch_by_its_undo(
     }
     for path, data in logs.items():
         killed.live.put(path, data)
-    write_deltalake(
-        killed.table,
-        pa.table({"batch": [NEWEST + 1]}),
-        mode="append",
-        commit_properties=CommitProperties(
-            app_transactions=[Transaction(killed.query_id, NEWEST + 1)]
-        ),
-    )
+    write_next_batch(killed)
 
     for way in (unfinished.resume, unfinished.undo):
         with pytest.raises(StalePlanError, match=f"run to batch {NEWEST + 1} since") as refused:

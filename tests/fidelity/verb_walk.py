@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,9 +15,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pytest
-
-from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.errors import SavepointsError, UsageError
 from savepoints.handle import Store
@@ -37,7 +33,7 @@ from savepoints.store.retention_policy import RetentionPolicy
 from tests.e2e.desk import PARTITIONS
 from tests.e2e.late_desk import Event, LateDesk
 from tests.fidelity.walk_model import Change, Present, Program, Table
-from tests.killed import KilledError
+from tests.killed import KilledError, dying
 from tests.sources.broker import Broker
 
 if TYPE_CHECKING:
@@ -204,24 +200,9 @@ class Walk:
         """
         if self.chance.random() > 0.25:
             return verb()
-        left = self.chance.randint(1, 12)
-
-        def die(name: str) -> None:
-            nonlocal left
-            # A batch runs in another thread, for whose answer Spark would wait for ever.
-            if threading.current_thread() is not threading.main_thread():
-                return
-            left -= 1
-            if not left:
-                self.note(f"  killed at {name}")
-                raise KilledError
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(faults, "reach", die)
-            try:
-                return verb()
-            except KilledError:
-                pass
+        died = dying(self.chance.randint(1, 12), lambda name: self.note(f"  killed at {name}"))
+        with suppress(KilledError), died:
+            return verb()
         begun = journal.all_unfinished(self.store.root)
         if begun and self.chance.random() < 0.3:
             self.note(f"  taken back: {begun[0].verb} of {begun[0].query}, {begun[0].done_text}")

@@ -28,7 +28,7 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.begin import batch_size, new_query
 from savepoints.operations.begin.new_query import BeginningPlan, Begun, NewQuery
 from savepoints.operations.migrate import program_layout
-from savepoints.operations.rollback import generation_change, journalled, run_to_point
+from savepoints.operations.rollback import generation_change, journalled, run_to_point, taking_back
 from savepoints.operations.rollback.generation_change import NewCheckpoint
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
@@ -206,7 +206,7 @@ def undo_plan(plan: BootstrapPlan) -> Plan:
         Step(f"output_{name}", f"delete the rows of {uri} if this operation wrote them")
         for name, uri in written.items()
     )
-    return generation_change.undo_plan(plan, emptied)
+    return taking_back.undo_plan(plan, emptied)
 
 
 def undo(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -> None:
@@ -223,7 +223,7 @@ def undo(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -> N
             spark = rewind.session_for([emptied], store.settings)
             rewind.execute(emptied, plan.operation_id, spark)
 
-    generation_change.take_back(plan, store, empty, progress)
+    taking_back.take_back(plan, store, empty, progress)
 
 
 def _run(

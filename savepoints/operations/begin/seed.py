@@ -28,7 +28,7 @@ from savepoints.operations.begin import given_tables, new_query, seed_plan
 from savepoints.operations.begin.new_query import Begun
 from savepoints.operations.begin.seed_plan import BATCH, VERB, SeededProgram, SeedPlan
 from savepoints.operations.migrate.migration_writer import state_of
-from savepoints.operations.rollback import generation_change, journalled
+from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.generation_change import NewCheckpoint
 from savepoints.operations.savepoint import restored_layout
 from savepoints.plan import Progress, silent
@@ -82,7 +82,7 @@ def execute(plan: SeedPlan, store: Store, *, progress: Progress = silent) -> See
 
 def undo(plan: SeedPlan, store: Store, *, progress: Progress = silent) -> None:
     """Remove what an interrupted seed has made, and nothing else; killed, it is run again."""
-    generation_change.take_back(plan, store, lambda _check: None, progress)
+    taking_back.take_back(plan, store, lambda _check: None, progress)
 
 
 def _write(plan: SeedPlan, store: Store, progress: Progress) -> NewCheckpoint:

@@ -24,7 +24,7 @@ from savepoints.operations.fork.fork_plan import (
     what_of,
 )
 from savepoints.operations.migrate import migrate
-from savepoints.operations.rollback import generation_change, journalled
+from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.generation_change import BegunGeneration, NewCheckpoint
 from savepoints.outputs.fork import isolated_copy
 from savepoints.plan import Plan, Progress, Step, silent
@@ -134,7 +134,7 @@ def undo_plan(plan: ForkPlan) -> Plan:
         Step(f"output_{one.output.name}", f"delete the table {one.uri} if this operation made it")
         for one in plan.outputs
     )
-    return generation_change.undo_plan(plan, removed)
+    return taking_back.undo_plan(plan, removed)
 
 
 def undo(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> None:
@@ -143,7 +143,7 @@ def undo(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> None:
     def remove(check: Callable[[], None]) -> None:
         remove_outputs(plan, check, progress)
 
-    generation_change.take_back(plan, store, remove, progress)
+    taking_back.take_back(plan, store, remove, progress)
 
 
 def refuse_taken(plan: ForkPlan, store: Store) -> None:

@@ -11,6 +11,7 @@ import re
 import time
 from datetime import timedelta
 
+from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import logs_in
 from savepoints.config.duration import duration_text
 from savepoints.errors import QueryRunningError
@@ -65,7 +66,7 @@ def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
         return ()
     batches = [info for info in checkpoint.list("commits") if _BATCH.search(info.path)]
     commits = sorted(batches, key=lambda info: int(info.path.rpartition("/")[2]))[-_BATCHES:]
-    if not commits or _is_at_rest(context, int(commits[-1].path.rpartition("/")[2])):
+    if not commits or _is_at_rest(context, checkpoint, int(commits[-1].path.rpartition("/")[2])):
         return ()
     times = [info.last_modified for info in commits]
     gaps = sorted((after - before).total_seconds() for before, after in itertools.pairwise(times))
@@ -107,11 +108,13 @@ def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
     return (f"{assumed} nothing was committed for {_text(watched)}",)
 
 
-def _is_at_rest(context: QueryContext, batch: int) -> bool:
+def _is_at_rest(context: QueryContext, checkpoint: Location, batch: int) -> bool:
     """Say whether the newest batch is one that was the last, or that no driver has run here."""
     last = lease.last_holder(context.store.root, context.query)
     if last is not None and last.stopped_after == batch:
         return True
+    if position.newest_in(checkpoint, "offsets") > batch:
+        return False  # A driver has begun the next one since.
     return any(
         one.cut.batch_id == batch
         and (

@@ -8,12 +8,11 @@ recorded in the journal, so that an operation that was killed anywhere goes on o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from savepoints import faults
 from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.errors import (
     QueryRunningError,
@@ -21,19 +20,17 @@ from savepoints.errors import (
     StalePlanError,
     StateUnwrittenError,
     TargetExistsError,
-    UsageError,
     VerificationError,
 )
 from savepoints.io import Location
 from savepoints.model import Form
-from savepoints.observe.recorder import recording
 from savepoints.operations.rollback import journalled, safety_savepoint
 from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.operations.savepoint import create, plan_basis, restore
 from savepoints.operations.savepoint.plan_basis import Basis
 from savepoints.outputs.rewind import plan_text, rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
-from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.plan import Progress, silent
 from savepoints.result import Result
 from savepoints.store import batch_log, bindings
 from savepoints.store.bindings import Binding
@@ -319,97 +316,6 @@ def new_generation(
         log.record(journal.GENERATION_BEGUN, generation=plan.generation)
 
 
-def undo_plan(plan: GenerationPlan, outputs: Iterable[Step] = ()) -> Plan:
-    """Say what `take_back` would do, besides what is done to the outputs."""
-    made = f"delete the checkpoint {plan.checkpoint} if this operation made it"
-    return Plan("undo", plan.query, (*outputs, Step("checkpoint", made)), ())
-
-
-def undo(
-    plan: TransitionPlan,
-    store: Store,
-    *,
-    also: Callable[[], None] = lambda: None,
-    changed: Callable[[], Iterable[Rewind]] = lambda: (),
-    progress: Progress = silent,
-) -> None:
-    """Take back the steps of an operation that was interrupted; the safety savepoint stays.
-
-    Args:
-        also: Takes back what the verb's own last step may have done; `changed` are its tables.
-    """
-    spark = rewind.session_for(plan.outputs, store.settings)
-
-    def refuse() -> None:
-        rewound = [one for one in plan.outputs if rewind.is_done(one, plan.operation_id)]
-        rewind.require_undoable((*rewound, *changed()), plan.operation_id)
-
-    def give_back(check: Callable[[], None]) -> None:
-        newest = safety_savepoint.newest_batch(plan.from_checkpoint)
-        if newest != plan.from_batch and _is_rewound(plan):
-            raise _written_behind(plan, newest)
-        also()
-        for one in plan.outputs:
-            check()
-            progress(f"restoring the output {one.output.uri} to version {one.newest}")
-            rewind.undo(one, plan.operation_id, spark)
-
-    take_back(plan, store, give_back, progress, refuse)
-
-
-def take_back(
-    plan: GenerationPlan,
-    store: Store,
-    give_back: Callable[[Callable[[], None]], None],
-    progress: Progress,
-    refuse: Callable[[], None] = lambda: None,
-) -> None:
-    """Undo an operation that has not begun its generation; killed, it is run again.
-
-    Once begun it cannot be changed into finishing the operation.
-
-    Args:
-        give_back: Takes the outputs back; what it is given raises when the lease was lost.
-        refuse: Raises when that cannot be done; asked before the undo counts as begun.
-    """
-    with (
-        lease.hold(store.root, plan.query, plan.verb) as held,
-        recording(
-            store,
-            "undo",
-            query=plan.query,
-            savepoint=plan.savepoint_id,
-            operation=plan.operation_id,
-        ),
-    ):
-        log = journalled.reopen(plan, store)
-        if any(
-            (one.generation, one.checkpoint) == (plan.generation, plan.checkpoint)
-            for one in store.generations.all(plan.query)
-        ):
-            raise UsageError(
-                f"generation {plan.generation} of {plan.query} has already begun, so the "
-                f"{plan.verb} operation must be finished before it can be undone",
-                hint="finish the operation (savepoints operations resume "
-                f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
-                operation=plan.operation_id,
-            )
-        if not log.is_done(journal.UNDOING):
-            refuse()
-        # From here on nothing that was done counts any more: it can only be undone to its end, in
-        # reverse order. What others have written stops it; the same command does the rest later.
-        log.record(journal.UNDOING)
-        give_back(held.check)
-        faults.reach(f"{plan.verb}.undo_outputs")
-        held.check()
-        progress(f"deleting the checkpoint {plan.checkpoint} if this operation made it")
-        native.discard(Location.of(plan.checkpoint), plan.operation_id)
-        bindings.write(store.root, plan.query, plan.generation, None)
-        batch_log.forget(store.root, plan.query, plan.generation)
-        faults.reach(f"{plan.verb}.undo_checkpoint")
-        log.finish(undone=True)
-
-
 def refuse_changed(plan: TransitionPlan, store: Store) -> None:
     """Refuse to begin what was planned from something else than is there now."""
     if plan.basis is not None:
@@ -425,11 +331,12 @@ def refuse_changed(plan: TransitionPlan, store: Store) -> None:
         rewind.refuse_stale(one, plan.verb)
 
 
-def _is_rewound(plan: TransitionPlan) -> bool:
+def is_rewound(plan: TransitionPlan) -> bool:
+    """Return True if an output was taken back."""
     return any(rewind.is_done(one, plan.operation_id) for one in plan.outputs)
 
 
-def _written_behind(plan: TransitionPlan, newest: int | None) -> StalePlanError:
+def written_behind(plan: TransitionPlan, newest: int | None) -> StalePlanError:
     """Return the refusal of batches that came to outputs which had been changed already.
 
     Their rows would be lost by an undo, and doubled, or keep others out, if the operation went on.
@@ -446,10 +353,36 @@ def _written_behind(plan: TransitionPlan, newest: int | None) -> StalePlanError:
     )
 
 
+def _overtaken(plan: TransitionPlan) -> list[str]:
+    """Return the outputs that the query has written to since they were taken back."""
+    return [one.output.uri for one in plan.outputs if rewind.is_overtaken(one, plan.operation_id)]
+
+
+def _half_behind(plan: TransitionPlan) -> StalePlanError:
+    """Return the refusal of a batch that came to an output which had been taken back.
+
+    Its rows would stay, and keep out what is written under the numbers up to its own. An undo takes
+    them away, and the old checkpoint runs the batch again.
+    """
+    return StalePlanError(
+        f"{', '.join(_overtaken(plan))} was taken back by this {plan.verb} operation, and a driver "
+        f"of {plan.query} has written to it since",
+        hint="stop the query; undo this operation: savepoints operations undo "
+        f"{plan.operation_id}; then run savepoints {plan.verb} again",
+        query=plan.query,
+        operation=plan.operation_id,
+    )
+
+
 def has_gone_on(plan: TransitionPlan, log: Journal) -> bool:
-    """Return True if a query has other batches than its plan knows, and no generation begun."""
+    """Return True if a query has other batches than its plan knows, and no generation begun.
+
+    Also one that is in an output that was taken back, and not in the checkpoint.
+    """
+    if log.is_done(journal.GENERATION_BEGUN):
+        return False
     newest = safety_savepoint.newest_batch(plan.from_checkpoint)
-    return newest != plan.from_batch and not log.is_done(journal.GENERATION_BEGUN)
+    return newest != plan.from_batch or bool(_overtaken(plan))
 
 
 def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
@@ -461,8 +394,10 @@ def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     if not has_gone_on(plan, log):
         return
     newest = safety_savepoint.newest_batch(plan.from_checkpoint)
-    if any(name.startswith("output") for name in log.operation.done) or _is_rewound(plan):
-        raise _written_behind(plan, newest)
+    if newest == plan.from_batch:
+        raise _half_behind(plan)
+    if any(name.startswith("output") for name in log.operation.done) or is_rewound(plan):
+        raise written_behind(plan, newest)
     raise StalePlanError(
         f"{plan.query} has run to batch {newest} since this {plan.verb} operation began at batch "
         f"{plan.from_batch}, so the safety savepoint is out of date",

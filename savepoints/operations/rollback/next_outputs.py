@@ -50,10 +50,10 @@ def of_reset(
     Args:
         begin_at: Where each source will continue, as Spark's JSON.
     """
-    bound = context.bound
-    uris: Mapping[str, str] = bound.outputs if bound else {}
+    bound, uris = context.bound, context.written_uris
     app_ids: Mapping[str, str] = bound.app_ids if bound else {}
     if wanted == "truncate":
+        _refuse_unknown(context, uris)
         emptied = _emptied(context, uris, app_ids)
         if goes_on_after is not None:
             _refuse_file_sinks(emptied, "would start empty while batch numbers continue")
@@ -66,7 +66,7 @@ def of_reset(
             return taken_back
         _refuse_file_sinks(taken_back, "would be kept while batches start from 0 again")
         return tuple(_from_0(one, context, app_ids) for one in taken_back)
-    _refuse_half_done(context.query, begun, uris)
+    _refuse_half_done(context, begun, uris)
     kept = (
         _keep_output(context, name, uri, own_id=app_ids.get(name), batch_id=goes_on_after)
         for name, uri in uris.items()
@@ -240,14 +240,34 @@ def _spelled(position: str | None) -> str:
     return table.text if table else kafka_position(kafka_offsets(position) or {})
 
 
-def _refuse_half_done(query: str, begun: int | None, outputs: Mapping[str, str]) -> None:
-    """Refuse to keep outputs that may have rows of a batch that is not committed."""
+def _refuse_unknown(context: QueryContext, uris: Mapping[str, str]) -> None:
+    """Refuse to empty tables that nobody has named."""
+    if not (uris or context.output_topics):
+        raise NotAlignedError(
+            f"the output tables of {context.query} are unknown, so their rows would stay and be "
+            "written a second time",
+            hint="take a savepoint that names them: savepoints create "
+            f"{context.query} --table NAME=URI; or leave them as they are: --outputs keep",
+            query=context.query,
+        )
+
+
+def _refuse_half_done(context: QueryContext, begun: int | None, outputs: Mapping[str, str]) -> None:
+    """Refuse to keep outputs that may have rows of a batch that is not committed.
+
+    Where batches go on being numbered, Delta would drop the next one, which has its number.
+    """
+    query = context.query
     if outputs and begun is not None:
+        how = (
+            "start its driver"
+            if context.bound is None
+            else f"savepoints run {query} --until latest"
+        )
         raise UsageError(
             f"batch {begun} of {query} was started but not committed: the outputs may already "
             "have its rows, which would then be written a second time",
-            hint=f"finish the batch (savepoints run {query} --until latest), or use --outputs "
-            "truncate",
+            hint=f"finish the batch ({how}), or use --outputs truncate",
             query=query,
         )
 

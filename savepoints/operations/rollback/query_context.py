@@ -63,6 +63,11 @@ class QueryContext:
         """Its table in the settings."""
         return self.settings.queries.get(self.query)
 
+    @property
+    def written_uris(self) -> Mapping[str, str]:
+        """The outputs that its program writes: those in the settings, or else of its savepoints."""
+        return (self.bound.outputs if self.bound else {}) or self.output_uris
+
     def checkpoint(self, to: str | None = None) -> str:
         """Return where the next generation goes: given, by the settings, or beside this one."""
         if to is not None:

@@ -398,7 +398,7 @@ def _warnings(
 ) -> list[str]:
     again = sum(max(one.records, 0) for one in moves)
     left_out = sum(max(-one.records, 0) for one in moves)
-    has_outputs = bool(context.bound and context.bound.outputs)
+    has_outputs = bool(context.written_uris)
     warnings = []
     if archived := sum(one.from_archive for one in moves):
         ahead = sum(one.end - one.to for one in moves)
@@ -428,7 +428,10 @@ def _warnings(
             "be written twice"
         )
     if outputs == "keep" and not has_outputs:
-        warnings.append("the settings do not name any outputs, so tables are left unchanged")
+        warnings.append(
+            "no output table is known by the settings or the newest savepoint: if there are any, "
+            "they are left unchanged"
+        )
     warnings += [note for one in rewound for note in plan_text.notes(one)]
     number = context.current.generation
     foreign = of_other_topics(context.store, context.query, number, reset_offsets.offsets(moves))

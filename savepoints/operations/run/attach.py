@@ -365,11 +365,11 @@ def attach(
             already has another name, or the query of this name has another one since a rollback.
         StoreNotFoundError: If the bucket does not exist.
         QueryRunningError: If it runs elsewhere already.
-        LockedError: If another verb has it at this moment.
+        LockedError: If another verb has it at this moment; with `on_ended="stop"` the query is
+            stopped, as in the next two cases.
         UnfinishedOperationError: If an operation on it was interrupted.
         NotAlignedError: If a rollback has replaced its checkpoint, or an output already has batches
-            that this checkpoint has yet to begin, which Delta would silently drop; with
-            `on_ended="stop"` the query is stopped.
+            that this checkpoint has yet to begin, which Delta would silently drop.
         IncompatibleError: If the session is Spark Connect's, or its Spark is not supported.
     """
     classic.require(spark)
@@ -399,10 +399,10 @@ def attach(
         earlier._make_way(called, opened)
     with ExitStack() as unless_attached:
         leases = unless_attached.enter_context(ExitStack())
-        held = leases.enter_context(subject.lease())
         try:
+            held = leases.enter_context(subject.lease())
             subject.require_present()
-        except NotAlignedError:
+        except (LockedError, NotAlignedError):
             if on_ended == "stop":
                 query.stop()
             raise

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from savepoints.model import SavepointKind
-from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback import taking_back
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import create
@@ -95,7 +95,7 @@ def undo(
         if paused:
             pause.resume(store, plan.query)
 
-    generation_change.undo(plan, store, also=give_back, changed=changed, progress=progress)
+    taking_back.undo(plan, store, also=give_back, changed=changed, progress=progress)
 
 
 @contextmanager

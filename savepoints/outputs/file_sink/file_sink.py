@@ -143,6 +143,13 @@ def is_at(output: OutputVersion) -> bool:
     return there == wanted
 
 
+def is_overtaken(output: OutputVersion, operation_id: str) -> bool:
+    """Return True if the log went on after an operation had taken it back."""
+    sink = Location.of(output.uri)
+    begun = _read(sink, operation_id)
+    return begun is not None and begun.done and newest_batch(sink) != output.version
+
+
 def take_back(output: OutputVersion, newest: int, operation_id: str) -> int:
     """Make the log what it was at a version; goes on where it was killed, and does nothing twice.
 
@@ -189,9 +196,9 @@ def put_back(output: OutputVersion, newest: int, operation_id: str) -> int | Non
 def _make(sink: Location, target: Entries, begun: _Operation, operation_id: str) -> None:
     """Set aside what the target does not have, the newest first; put back the rest in order."""
     log, there = sink / LOG, file_sink_log.hashed(sink)
-    for name, sha in there.items():
-        if sha not in {begun.before.get(name), begun.wanted.get(name)}:
-            raise changed(sink, max(map(batch_of, begun.before), default=-1))
+    known = [(begun.before.get(name), begun.wanted.get(name)) for name in there]
+    if since := [name for name, shas in zip(there, known, strict=True) if there[name] not in shas]:
+        raise _written_since(sink, since)
     for name in sorted(there, key=order, reverse=True):
         if target.get(name) == there[name]:
             continue
@@ -292,6 +299,17 @@ def _read(sink: Location, operation_id: str) -> _Operation | None:
 
 def _write(sink: Location, operation_id: str, operation: _Operation) -> None:
     (sink / LOG).put(f"{_ASIDE}/{operation_id}/{_DOCUMENT}", operation.to_bytes())
+
+
+def _written_since(sink: Location, names: list[str]) -> NotAlignedError:
+    """Return the error for entries that came while an operation was unfinished."""
+    return NotAlignedError(
+        f"{sink} was written to while an operation on it was unfinished: its log has entries that "
+        f"the operation does not know: {', '.join(sorted(names, key=order))}",
+        hint=f"stop everything that writes to this output, delete these files from {sink / LOG} "
+        "(the query writes their batches again), then run the command again",
+        uri=str(sink),
+    )
 
 
 def changed(sink: Location, newest: int) -> NotAlignedError:

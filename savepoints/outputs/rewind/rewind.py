@@ -245,6 +245,26 @@ def is_done(rewind: Rewind, operation_id: str) -> bool:
     return _commit_of(rewind, operation_id) is not None
 
 
+def is_overtaken(rewind: Rewind, operation_id: str) -> bool:
+    """Return True if the query wrote to an output after it was taken back for an operation.
+
+    What the next generation writes, on its way to a point, is under an id of its own.
+    """
+    if rewind.output.kind == "files":
+        return file_sink.is_overtaken(rewind.output, operation_id)
+    done, following = _commit_of(rewind, operation_id), rewind.output.app_id
+    if done is None:
+        return False
+    if not following.startswith(rewind.owner):
+        following = ""
+    later = batch_version.commits_since(rewind.output.uri, done.version)
+    return any(
+        app != following and (app in rewind.transactions or app.startswith(rewind.owner))
+        for one in later
+        for app in one.transactions
+    )
+
+
 def _commit_of(rewind: Rewind, operation_id: str) -> log.Commit | None:
     """Return the commit that took a table back for an operation, None if it was undone since."""
     last = batch_version.commit_under(rewind.output.uri, operation_id, rewind.newest)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.checkpoint import position
 from savepoints.config.settings import Settings
 from savepoints.errors import QueryRunningError
 from savepoints.handle import Store
@@ -85,3 +86,38 @@ def test_whoever_took_a_last_savepoint_has_stopped(
     )
 
     assert look(local_store) == ()
+
+
+def begin_next_batch(checkpoint: Location) -> None:
+    """Write what a driver writes before it runs a batch."""
+    newest = position.newest_in(checkpoint, "offsets")
+    checkpoint.put(f"offsets/{newest + 1}", checkpoint.get(f"offsets/{newest}"))
+
+
+def test_trap_a_driver_in_the_batch_after_its_last_savepoint_is_taken_to_rest(
+    checkpoint: Location, local_store: Store
+) -> None:
+    """It was stopped with a savepoint and started again, and its first batch takes long."""
+    committed(checkpoint, 4 * HOUR, 3 * HOUR, 2 * HOUR, HOUR)
+    generation = local_store.generations.current("totals")
+    final_savepoint.savepoint(
+        local_store, generation, forms=("native",), moved=True, progress=silent
+    )
+    begin_next_batch(checkpoint)
+
+    with pytest.raises(QueryRunningError, match="batches were 1h apart"):
+        look(local_store)
+
+
+def test_trap_a_driver_in_its_first_batch_after_a_rollback_is_taken_to_rest(
+    checkpoint: Location, local_store: Store
+) -> None:
+    good = local_store.catalog.all()[0]
+    plan = rollback.plan(local_store, good.id, rewind_outputs=False, stopped=True)
+    new = Location.of(rollback.execute(plan, local_store).checkpoint)
+    assert look(local_store) == (), "no driver has begun anything"
+
+    begin_next_batch(new)
+
+    with pytest.raises(QueryRunningError, match="with only one committed batch"):
+        look(local_store)

@@ -16,6 +16,7 @@ from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_posit
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import (
     NoCommittedBatchError,
+    NotAlignedError,
     QueryRunningError,
     SourceDataGoneError,
     UsageError,
@@ -158,6 +159,52 @@ def test_outputs_go_back_to_a_savepoint_at_the_very_offsets_or_nowhere(query: Qu
     assert query.rows == [0, 1]
 
 
+def half_done(query: Query) -> None:
+    """Begin a batch that is not committed."""
+    before, path = query.checkpoint.get("offsets/3"), "offsets/4"
+    query.checkpoint.put(path, offset_log.with_batch(before, path, positions=[query.read(8, 4)]))
+
+
+def own_driver(query: Query) -> Store:
+    """Return the store as it is for a query that no settings know."""
+    return query.store.with_settings(query.settings.model_copy(update={"queries": {}}))
+
+
+def test_trap_the_table_of_an_own_driver_is_not_emptied_as_asked(query: Query) -> None:
+    """Only its savepoints know the table; its rows would be written a second time beside these."""
+    store = own_driver(query)
+
+    plan = reset.plan(store, QUERY, Target("earliest"), outputs="truncate", stopped=True)
+    reset.execute(plan, store)
+
+    assert query.rows == []
+
+
+def test_trap_the_table_of_an_own_driver_is_kept_with_half_a_batch(query: Query) -> None:
+    """It may have the batch whose number comes next, which Delta would silently drop."""
+    half_done(query)
+    store = own_driver(query)
+
+    with pytest.raises(UsageError, match="batch 4 of totals was started but not") as refused:
+        reset.plan(store, QUERY, Target("shift", -1), state="keep", stopped=True)
+
+    assert "start its driver" in refused.value.hint
+
+
+def test_what_nobody_knows_is_not_emptied(query: Query) -> None:
+    store = own_driver(query)
+    take(store, query.checkpoint, batch_id=3, outputs={})
+
+    with pytest.raises(NotAlignedError, match="the output tables of totals are unk") as refused:
+        reset.plan(store, QUERY, Target("earliest"), outputs="truncate", stopped=True)
+    assert "savepoints create totals --table NAME=URI" in refused.value.hint
+
+    kept = reset.plan(store, QUERY, Target("earliest"), stopped=True)
+    assert any("no output table" in one for one in kept.warnings)
+    take(store, query.checkpoint, batch_id=3, outputs={"totals": query.table})
+    assert reset.plan(store, QUERY, Target("earliest"), outputs="truncate", stopped=True).outputs
+
+
 def test_a_reset_is_undone_like_a_rollback(query: Query) -> None:
     reset.execute(query.plan(Target("latest")), query.store)
 
@@ -212,13 +259,7 @@ def test_dry_run_force_still_evicts_members(query: Query) -> None:
 
 def test_failed_uncommitted_batch_on_top_of_last_commit(query: Query) -> None:
     """Its rows may be in the outputs, so these cannot be kept; they can be taken back."""
-    path = "offsets/4"
-    query.checkpoint.put(
-        path,
-        offset_log.with_batch(
-            query.checkpoint.get("offsets/3"), path, positions=[query.read(8, 4)]
-        ),
-    )
+    half_done(query)
     with pytest.raises(UsageError, match="batch 4 of totals was started but not committed"):
         query.plan(Target("earliest"))
     assert query.plan(Target("earliest"), outputs="truncate").from_batch == 3

@@ -362,7 +362,7 @@ def test_trap_what_ran_behind_a_promotion_is_refused_in_words_that_fit_it(query:
     """It took nothing back: `pipeline promote` and others change outputs in their own ways."""
     plan = dataclasses.replace(query.plan(), verb="pipeline promote")
 
-    said = generation_change._written_behind(plan, 4).message
+    said = generation_change.written_behind(plan, 4).message
 
     assert said == (
         "totals has run to batch 4 since this pipeline promote operation changed its outputs at "

@@ -124,6 +124,23 @@ def test_trap_without_the_rewind_the_sink_drops_batches_that_it_has_seen(sink: S
     assert sink.lines(7) == before
 
 
+def test_trap_a_driver_that_goes_on_after_a_rewind_is_not_noticed(sink: Sink) -> None:
+    """Spark would drop all batches up to its; and the hint told to run the same command again."""
+    plan = sink.plan(3)
+    rewind.execute(plan, "op-1")
+    assert not rewind.is_overtaken(plan, "op-1")
+
+    sink.write(9)
+
+    assert rewind.is_overtaken(plan, "op-1")
+    with pytest.raises(NotAlignedError, match=r"does not know: 9") as refused:
+        rewind.undo(plan, "op-1")
+    assert f"delete these files from {sink.log}" in refused.value.hint
+    sink.log.delete(["9", ".9.crc"])
+    rewind.undo(plan, "op-1")
+    assert sink.rows() == list(range(8))
+
+
 def test_it_goes_on_a_real_store_too(on_s3: Location) -> None:
     sink = Sink(on_s3 / "clicks")
     sink.write(*range(8))

@@ -1,0 +1,173 @@
+"""Drivers as users write them, which walks start, kill and start again.
+
+Run as a program, it is a service as docs/your-driver.md has it: it asks the store for the
+checkpoint that is current, attaches, and ends at SIGTERM with a savepoint.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+import savepoints
+from savepoints.model import FORMS
+from savepoints.operations.run.attach import Attached
+from tests import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVENT = "k string, n long"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A query of a driver.
+
+    Attributes:
+        program: Which of `PROGRAMS`.
+        directory: Where its input, its store and everything else is.
+        query: Its name, and its table's.
+        servers: A broker's, where it reads a topic.
+        topic: The topic.
+        every: How often it takes a savepoint.
+    """
+
+    program: str
+    directory: str
+    query: str
+    servers: str = ""
+    topic: str = ""
+    every: str = "700ms"
+
+    @property
+    def table(self) -> str:
+        """Where it writes."""
+        return f"{self.directory}/tables/{self.query}"
+
+    @property
+    def first_checkpoint(self) -> str:
+        """Where its first generation is."""
+        return f"{self.directory}/checkpoints/{self.query}/1"
+
+    def start(self, spark: SparkSession) -> tuple[Any, Attached]:
+        """Start the query where it continues, and attach."""
+        store = savepoints.Store.at(f"{self.directory}/store").make()
+        known = self.query in store.queries()
+        checkpoint = store.query(self.query).generation.checkpoint if known else ""
+        rows, sink = PROGRAMS[self.program](spark, self)
+        writer = rows.writeStream.queryName(self.query)
+        writer = writer.option("checkpointLocation", checkpoint or self.first_checkpoint)
+        outputs = None
+        if isinstance(sink, str):
+            query = writer.format(sink).start(self.table)
+        else:
+            outputs = {"out": self.table}
+            query = writer.outputMode("update").foreachBatch(sink).start()
+        # Rows take most of a walk's time; one program has them, written beside its batches.
+        forms = FORMS if self.program == "once" else FORMS[:1]
+        attached = savepoints.attach(
+            spark, query, every=self.every, store=store, outputs=outputs, forms=forms
+        )
+        return query, attached
+
+
+def _read(spark: SparkSession, job: Job) -> tuple[DataFrame, DataFrame]:
+    files = spark.readStream.schema(EVENT).json(f"{job.directory}/in")
+    return files, spark.readStream.format("delta").load(f"{job.directory}/tables/in")
+
+
+def _pairs(spark: SparkSession, job: Job) -> tuple[DataFrame, str]:
+    """Join files and a table, both of which its state keeps."""
+    left, right = _read(spark, job)
+    return left.join(right.withColumnRenamed("n", "m"), "k"), "delta"
+
+
+def _once(spark: SparkSession, job: Job) -> tuple[DataFrame, str]:
+    """Write each event of files and a table once, as files."""
+    files, table = _read(spark, job)
+    return files.union(table).dropDuplicates(), "parquet"
+
+
+class Sum(StatefulProcessor):
+    """Keeps the sum of a key."""
+
+    def init(self, handle: Any) -> None:
+        """Declare the state variable."""
+        self.total: Any = handle.getValueState("total", "s long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
+        """Add the rows."""
+        before = self.total.get()[0] if self.total.exists() else 0
+        self.total.update((before + sum(row.n for row in rows),))
+        yield Row(k=key[0], s=self.total.get()[0])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _sums(spark: SparkSession, job: Job) -> tuple[DataFrame, Callable[[Any, int], None]]:
+    """Sum a topic by key into a table that each batch merges into."""
+    options = {"kafka.bootstrap.servers": job.servers, "subscribe": job.topic}
+    options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
+    options["kafka.fetch.max.wait.ms"] = "10"  # Else a batch of few rows takes a second.
+    records = spark.readStream.format("kafka").options(**options).load()
+    events = records.select(F.from_json(F.col("value").cast("string"), EVENT).alias("e"))
+    sums = events.select("e.*").groupBy("k")
+    summed = sums.transformWithState(Sum(), "k string, s long", "update", "none")
+
+    def merge(batch: DataFrame, batch_id: int) -> None:
+        """Merge a batch once, as docs/your-driver.md has it."""
+        from delta.tables import DeltaTable
+
+        session = batch.sparkSession
+        query_id = str(session.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        session.conf.set("spark.databricks.delta.write.txnAppId", query_id)
+        session.conf.set("spark.databricks.delta.write.txnVersion", batch_id)
+        try:
+            made = DeltaTable.createIfNotExists(session).location(job.table)
+            table = made.addColumns(batch.schema).execute()
+            merged = table.alias("t").merge(batch.alias("s"), "t.k = s.k")
+            merged.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        finally:
+            session.conf.unset("spark.databricks.delta.write.txnAppId")
+            session.conf.unset("spark.databricks.delta.write.txnVersion")
+
+    return summed, merge
+
+
+PROGRAMS: dict[str, Callable[[SparkSession, Job], tuple[DataFrame, Any]]] = {
+    "pairs": _pairs,
+    "once": _once,
+    "sums": _sums,
+}
+
+
+def words(job: Job) -> list[str]:
+    """Return the command that runs a job in a process of its own."""
+    return [sys.executable, "-m", "tests.fidelity.driver_job", json.dumps(asdict(job))]
+
+
+def main() -> None:
+    """Be a service until it is told to end, or killed."""
+    ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    query, attached = Job(**json.loads(sys.argv[1])).start(spark_session.start())
+    try:
+        while not ending.is_set() and not query.awaitTermination(1):
+            pass
+    finally:
+        attached.stop()
+
+
+if __name__ == "__main__":
+    main()
