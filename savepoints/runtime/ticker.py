@@ -115,7 +115,7 @@ class Ticker:
                 due, missed = self._schedule.next_after(due), missed + 1
             if missed > 0:
                 _LOG.warning(
-                    "%s took longer than the interval, so the next %d were skipped",
+                    "%s took longer than the interval; %d skipped",
                     self._thread.name,
                     missed,
                 )

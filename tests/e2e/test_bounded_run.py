@@ -139,15 +139,15 @@ def test_runs_to_random_ends_are_exact_and_the_next_goes_on_with_the_next_record
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("number", range(10))
 def test_many_runs_to_random_ends_are_exact(
     spark: SparkSession,
     world: LocalWorld,
     world_environment: dict[str, str],
     tmp_path: Path,
-    seed: int,
+    number: int,
 ) -> None:
-    rng = random.Random(seed)
+    rng = draw.chance("runs to random ends", number)
     desk = Desk.open(
         world, tmp_path, "spark_jobs.order_totals:app", most=rng.choice([150, 1000, None])
     )

@@ -6,7 +6,6 @@ all queries gives.
 
 from __future__ import annotations
 
-import random
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from savepoints.outputs.delta.batch_version import open_table
 from savepoints.store.locks import journal
 from spark_jobs.medallion.truth import LEVELS
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
+from tests import draw
 from tests.e2e.late_shop import day, ids, late_orders
 from tests.e2e.medallion_shop import RIGHT, MedallionShop
 from tests.spark_session import wait_until
@@ -105,12 +105,12 @@ def test_trap_without_the_cascade_the_readers_are_wrong(shop: MedallionShop) -> 
     assert left["gold"] > 0
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("number", range(10))
 def test_it_equals_a_replay_of_all_orders_through_all_queries(
-    shop: MedallionShop, seed: int
+    shop: MedallionShop, number: int
 ) -> None:
     """Orders missing and orders that never were, at random; each level reads when it likes."""
-    chance = random.Random(seed)
+    chance = draw.chance("merge through all levels", number)
     known = [*orders_between(read_orders(), until_date=day(6))]
     newest = max(known, key=lambda one: one.ordered_at)
     # What is newer than all that was read is not late, and refused.

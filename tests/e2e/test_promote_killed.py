@@ -5,7 +5,6 @@ At the end every order has its effect once, by the program that is the live one 
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 
@@ -92,12 +91,12 @@ def test_killed_and_taken_back_it_is_as_if_nothing_had_happened(forked: Shop, po
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("number", range(30))
 def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
-    local_shop: Shop, seed: int
+    local_shop: Shop, number: int
 ) -> None:
     """Orders arrive all the time; the promotion is killed at a random step and run again."""
-    shop, chance = local_shop, random.Random(seed)
+    shop, chance = local_shop, draw.chance("promote under load", number)
     forked_at = chance.randint(2, 5)
     shop.sell(day(0), day(forked_at))
     shop.run()
@@ -106,9 +105,9 @@ def test_at_random_moments_under_load_nothing_is_lost_or_doubled(
     stopped = threading.Event()
 
     def trickle() -> None:
-        for number in range(forked_at, end):
+        for at in range(forked_at, end):
             stopped.wait(chance.random() * 5)
-            shop.sell(day(number), day(number + 1))
+            shop.sell(day(at), day(at + 1))
 
     point = chance.choice((*BEFORE, *STEPS))
 

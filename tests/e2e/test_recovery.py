@@ -18,7 +18,7 @@ from savepoints.local import LocalWorld
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.comparison import compare
 from spark_jobs.orders.producer import produce
-from tests import spark_session
+from tests import draw, spark_session
 from tests.e2e.shop import QUERY, RIGHT, called, environment
 from tests.spark_session import wait_until
 
@@ -140,16 +140,16 @@ def killed_at_random(job: Job, rng: random.Random, kills: int) -> None:
 def test_killed_at_random_moments_and_with_its_checkpoint_lost_nothing_is_lost_or_doubled(
     spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    killed_at_random(Job(world, tmp_path), random.Random(1), kills=1)
+    killed_at_random(Job(world, tmp_path), draw.chance("killed once"), kills=1)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(2, 6))
+@pytest.mark.parametrize("number", range(4))
 def test_killed_many_times(
     spark: SparkSession,
     world: LocalWorld,
     world_environment: dict[str, str],
     tmp_path: Path,
-    seed: int,
+    number: int,
 ) -> None:
-    killed_at_random(Job(world, tmp_path), random.Random(seed), kills=6)
+    killed_at_random(Job(world, tmp_path), draw.chance("killed many times", number), kills=6)

@@ -82,12 +82,14 @@ print(json.dumps({"forms": taken.forms, "why": taken.rows_missing,
 
 def test_trap_executors_without_this_package_export_and_restore_rows(tmp_path: Path) -> None:
     """The rows are read and written on them; what the query then gives is counted in Python."""
+    # Executors have the driver's environment: where Python finds packages is told the driver alone.
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "PYSPARK_PYTHON": str(bare_python.make(tmp_path / "python")),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    command = [sys.executable, "-c", DRIVER, str(tmp_path), json.dumps(FILES), str(SAVED)]
+    driver = f"import sys; sys.path[:] = {sys.path!r}\n{DRIVER}"
+    command = [sys.executable, "-c", driver, str(tmp_path), json.dumps(FILES), str(SAVED)]
 
     done = subprocess.run(
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
