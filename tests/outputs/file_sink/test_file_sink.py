@@ -251,7 +251,7 @@ def test_a_batch_of_another_life_is_not_taken_for_that_of_the_savepoint(sink: Si
     with pytest.raises(FileSinkError, match="have the entries of that batch") as refused:
         rewind.plan(old, "orders/", "x")
 
-    assert "--outputs none (rollback) or --outputs keep (reset)" in refused.value.hint
+    assert "savepoints reset QUERY --to-earliest --outputs truncate" in refused.value.hint
     assert refused.value.exit_code == 16
 
 
