@@ -161,7 +161,9 @@ def main() -> None:
     """Be a service until it is told to end, or killed."""
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
-    query, attached = Job(**json.loads(sys.argv[1])).start(spark_session.start())
+    spark = spark_session.start()
+    spark.sparkContext.setLogLevel("ERROR")  # With the causes of what the query may die of.
+    query, attached = Job(**json.loads(sys.argv[1])).start(spark)
     try:
         while not ending.is_set() and not query.awaitTermination(1):
             pass

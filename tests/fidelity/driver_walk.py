@@ -380,7 +380,8 @@ class DriverWalk(DriverQueries):
 
     def fork(self) -> None:
         savepoint = self.any_savepoint(self.job.query)
-        if len(self.forks) > 1:
+        # Spark cannot begin a directory of files in the midst of a query.
+        if len(self.forks) > 1 or self.job.program == "once":
             return
         job = replace(self.job, query=f"fork{len(self.forks)}")
         to = job.first_checkpoint

@@ -56,7 +56,7 @@ def of_reset(
         _refuse_unknown(context, uris)
         emptied = _emptied(context, uris, app_ids)
         if goes_on_after is not None:
-            _refuse_file_sinks(emptied, "would start empty while batch numbers continue")
+            _refuse_file_sinks(emptied, "would start empty while batch numbers continue", "")
         return emptied
     if wanted == "rewind":
         saved = _saved_at(context, begin_at)
@@ -64,7 +64,11 @@ def of_reset(
         taken_back = _taken_back(context, saved.outputs, saved.generation, bound)
         if goes_on_after is not None:
             return taken_back
-        _refuse_file_sinks(taken_back, "would be kept while batches start from 0 again")
+        _refuse_file_sinks(
+            taken_back,
+            "would be kept while batches start from 0 again",
+            ", or give the query a new output directory",
+        )
         return tuple(_from_0(one, context, app_ids) for one in taken_back)
     _refuse_half_done(context, begun, uris)
     kept = (
@@ -209,13 +213,13 @@ def _from_0(one: Rewind, context: QueryContext, app_ids: Mapping[str, str]) -> R
     )
 
 
-def _refuse_file_sinks(outputs: Sequence[Rewind], what: str) -> None:
+def _refuse_file_sinks(outputs: Sequence[Rewind], what: str, instead: str) -> None:
     for one in outputs:
         if one.output.kind == "files":
             raise FileSinkError(
                 f"Spark's file sink at {one.output.uri} cannot continue: its log {what}",
-                hint="reset state and outputs together (--state empty --outputs truncate), or "
-                "give the query a new output directory",
+                hint="reset state and outputs together (--state empty --outputs truncate)"
+                + instead,
                 uri=one.output.uri,
             )
 

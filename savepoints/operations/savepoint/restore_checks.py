@@ -226,6 +226,8 @@ def require_usable(
     if not accepts.seen and query_id is None:
         refuse_seen(savepoint)
         notes += unknown_outputs(savepoint)
+    if query_id is not None:
+        notes += file_sinks(savepoint)
     if sources is None:
         notes += topics_read_again(store, savepoint)
     if not accepts.unreplayable:
@@ -242,6 +244,18 @@ def unknown_outputs(savepoint: Savepoint) -> tuple[str, ...]:
         "batches "
     )
     return (note + "silently drops them when they run again",)
+
+
+def file_sinks(savepoint: Savepoint) -> tuple[str, ...]:
+    """Say which outputs a new query cannot write in the same way to a place of its own."""
+    following = savepoint.cut.batch_id + 1
+    return tuple(
+        f"{one.uri} is written by Spark's file sink, which cannot begin in an empty directory with "
+        f"batch {following}: Spark could not read it, and the new query would fail when the sink "
+        "compacts its log; let the new query write a Delta table"
+        for one in savepoint.outputs
+        if one.kind == "files"
+    )
 
 
 def topics_read_again(

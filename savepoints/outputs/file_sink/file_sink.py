@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from savepoints import faults
-from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError, NotFoundError
+from savepoints.errors import REBUILD_OUTPUT, FileSinkError, NotAlignedError, NotFoundError
 from savepoints.io import Location, in_parallel
 from savepoints.model import OutputVersion
 from savepoints.outputs.file_sink import log as file_sink_log
@@ -70,6 +70,8 @@ def version_of_batch(name: str, sink: Location, batch_id: int) -> OutputVersion:
             batch_id=batch_id,
         )
     if (needed := file_sink_log.needed(entries, batch_id)) is None:
+        if first := file_sink_log.begins_late(entries):
+            raise _begins_late(sink, first)
         raise NotAlignedError(
             f"the log of {sink} no longer has the entries of batch {batch_id}, because they "
             "were compacted and deleted",
@@ -86,6 +88,17 @@ def version_of_batch(name: str, sink: Location, batch_id: int) -> OutputVersion:
         "",
         batch_id,
         "files",
+    )
+
+
+def _begins_late(sink: Location, first: int) -> NotAlignedError:
+    return NotAlignedError(
+        f"the log of {sink} begins with batch {first}, because the batches before went elsewhere: "
+        "Spark cannot read this directory, and its query fails when it compacts the log",
+        hint="let the query write a Delta table, or begin it with an empty state and an empty "
+        "directory",
+        uri=str(sink),
+        batch_id=first,
     )
 
 
@@ -259,8 +272,7 @@ def _state_at(output: OutputVersion) -> tuple[Entries, Entries]:
         f"{sink} cannot be rewound to batch {output.version}: neither its log nor its "
         "saved copies have the entries of that batch (they were overwritten, or compacted and "
         "deleted)",
-        hint=f"roll back to a newer savepoint; or {LEAVE_OUTPUTS}, and give the query a new "
-        "output directory",
+        hint=f"roll back to a newer savepoint; or {REBUILD_OUTPUT}",
         uri=str(sink),
         batch_id=output.version,
     )
@@ -276,7 +288,7 @@ def _source(sink: Location, name: str, sha: str, there: Entries | None = None) -
             return info.path
     raise FileSinkError(
         f"the entry {name} is missing from the log of {sink}: it was compacted and deleted",
-        hint=f"{LEAVE_OUTPUTS}, and give the query a new output directory",
+        hint=f"roll back to a newer savepoint; or {REBUILD_OUTPUT}",
         uri=str(sink),
     )
 

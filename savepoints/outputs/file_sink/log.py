@@ -56,6 +56,17 @@ def needed(names: Iterable[str], batch_id: int) -> list[str] | None:
     return found if [batch_of(one) for one in found] == list(range(start, batch_id + 1)) else None
 
 
+def begins_late(names: Iterable[str]) -> int:
+    """Return the first batch of a log that begins after batch 0, 0 of one that is as it should be.
+
+    What was compacted is not missing.
+    """
+    known = list(names)
+    if any(name.endswith(COMPACT) for name in known):
+        return 0
+    return min(map(batch_of, known), default=0)
+
+
 def fingerprint(state: Entries, names: Iterable[str]) -> str:
     """Return one hash for what readers look at."""
     lines = "".join(f"{name} {state[name]}\n" for name in names)

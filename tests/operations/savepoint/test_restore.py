@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -641,3 +642,18 @@ def test_a_lost_manifest_is_named(on_local: Location, local_store: Store) -> Non
 
     with pytest.raises(VerificationError, match=path):
         restore.plan(local_store, "latest", str(on_local / "target"))
+
+
+def test_trap_a_new_query_begins_a_file_sink_in_the_midst(
+    local_store: Store, on_local: Location
+) -> None:
+    """Spark neither reads such a directory nor goes on writing it for long."""
+    checkpoint, sink = unpack("rocksdb", on_local / "live"), on_local / "clicks"
+    for batch in range(4):
+        sink.put(f"_spark_metadata/{batch}", b"v1")
+    saved = take(local_store, checkpoint, outputs={"clicks": str(sink)})
+
+    plan = restore.plan(local_store, saved.id, str(on_local / "second"), query_id=str(uuid.uuid4()))
+
+    assert any(f"{sink} is written by Spark's file sink" in one for one in plan.warnings)
+    assert any("with batch 4" in one for one in plan.warnings)

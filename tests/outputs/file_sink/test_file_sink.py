@@ -103,6 +103,16 @@ def test_each_batch_is_a_version(place: Location) -> None:
     assert len({sink.version(batch).table_id for batch in range(5)}) == 5
 
 
+def test_trap_a_sink_that_begins_late_is_said_to_be_compacted(on_local: Location) -> None:
+    """As with a second version of a query: Spark cannot read it, and fails when it compacts it."""
+    sink = Sink(on_local / "clicks")
+    sink.write(3, 4)
+
+    with pytest.raises(NotAlignedError, match="begins with batch 3") as refused:
+        sink.version(4)
+    assert "Delta table" in refused.value.hint
+
+
 @pytest.mark.parametrize("batch", range(8))
 def test_batches_that_are_taken_back_are_written_again_once(sink: Sink, batch: int) -> None:
     plan = sink.plan(batch)
@@ -241,7 +251,7 @@ def test_a_batch_of_another_life_is_not_taken_for_that_of_the_savepoint(sink: Si
     with pytest.raises(FileSinkError, match="have the entries of that batch") as refused:
         rewind.plan(old, "orders/", "x")
 
-    assert "--outputs none (rollback) or --outputs keep (reset)" in refused.value.hint
+    assert "savepoints reset QUERY --to-earliest --outputs truncate" in refused.value.hint
     assert refused.value.exit_code == 16
 
 
