@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import doctest
 import inspect
+import pickle
 import re
 import uuid
 from collections.abc import Callable
@@ -158,6 +160,19 @@ def test_a_plan_that_was_overtaken_is_refused(clicks: savepoints.Query, on_local
     now = contents(on_local)
     changed = {path for path in now if now[path] != before.get(path)}
     assert {path.split("/")[1] for path in changed} <= {"leases", "events"}
+
+
+def test_trap_a_plan_cannot_be_handed_to_another_process(
+    clicks: savepoints.Query, on_local: Location
+) -> None:
+    """A scheduler's tasks pickle what they return: handles and plans failed with their tables."""
+    plan = clicks.store.savepoint(clicks.latest.id).restore(str(on_local / "restored"))
+
+    again = pickle.loads(pickle.dumps(plan))
+
+    assert str(again) == str(plan)
+    assert again.execute().savepoint_id == clicks.latest.id
+    assert pickle.loads(pickle.dumps(clicks)).latest == copy.deepcopy(clicks).latest
 
 
 def test_what_was_done_is_printed_a_line_for_each_field(

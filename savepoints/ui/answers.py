@@ -131,6 +131,10 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
         _program(sources, current, newest),
         (last, until, _lag(facts, sources), verified, drilled, _state(newest)),
         (
+            *(
+                Problem(f"{one.message}; {one.hint}.", "savepoints check")
+                for one in facts.damaged.get(query, ())
+            ),
             *(_of_operation(one) for one in mine.operations if one.state == "unfinished"),
             *(_of_life(mine, query, newest, last, until) if lives else ()),
             *_of_savepoints(mine, query, verified),

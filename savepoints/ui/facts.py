@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
+from savepoints.errors import VerificationError
 from savepoints.model import Generation, Savepoint
 from savepoints.operations.inspect.availability import Availability
 from savepoints.operations.inspect.topology import Topology
@@ -46,6 +47,7 @@ class StoreFacts:
         merges: Late batches that were merged.
         sources: By query, what was found out besides.
         busy: Queries that a process works on now, with its verb.
+        damaged: By query, what files that say what is done with it could not be read.
         since: The page shows what is not older; answers are of everything. None for all.
     """
 
@@ -58,6 +60,7 @@ class StoreFacts:
     merges: tuple[Merge, ...] = ()
     sources: Mapping[str, SourceFacts] = field(default_factory=dict)
     busy: Mapping[str, str] = field(default_factory=dict)
+    damaged: Mapping[str, tuple[VerificationError, ...]] = field(default_factory=dict)
     since: datetime | None = None
 
     @property

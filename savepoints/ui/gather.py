@@ -6,10 +6,13 @@ opened when something is broken.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from typing import TypeVar
 
-from savepoints.errors import SavepointsError
+from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import in_parallel
 from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
@@ -18,10 +21,13 @@ from savepoints.operations.inspect.availability import Availability
 from savepoints.runtime.archive_of import archives_of
 from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
+from savepoints.store.locks.lease import LeaseRecord
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
 from savepoints.ui.facts import SourceFacts, StoreFacts
 from savepoints.ui.families import family_of
+
+T = TypeVar("T")
 
 
 def gather(
@@ -42,12 +48,13 @@ def gather(
         QueryNotFoundError: If the store does not know the query.
     """
     store = store.snapshot()
+    operations = _read(lambda: journal.all_operations(store.root))
     facts = StoreFacts(
         str(store.root),
         utc_now(),
         tuple(catalog.select(store.catalog.all())),
         tuple(store.generations.all()),
-        tuple(journal.all_operations(store.root)),
+        () if isinstance(operations, VerificationError) else tuple(operations),
         tuple(store.events.all()),
         tuple(store.ledger.all()),
         since=since,
@@ -56,10 +63,25 @@ def gather(
         if query not in facts.queries:
             raise store.generations.unknown(query)
         facts = facts.of(family_of(query, facts.savepoints, facts.generations))
-    held = {name: lease.holder(store.root, name) for name in facts.queries}
-    busy = {name: record.verb for name, record in held.items() if record is not None}
-    found = _sources(store, facts) if sources else {}
-    return replace(facts, busy=busy, sources=found)
+    held = {name: _read(partial(lease.holder, store.root, name)) for name in facts.queries}
+    return replace(
+        facts,
+        busy={name: one.verb for name, one in held.items() if isinstance(one, LeaseRecord)},
+        # A journal that cannot be read may be of any query.
+        damaged={
+            name: tuple(one for one in (operations, record) if isinstance(one, VerificationError))
+            for name, record in held.items()
+        },
+        sources=_sources(store, facts) if sources else {},
+    )
+
+
+def _read(read: Callable[[], T]) -> T | VerificationError:
+    """Return what a file says, or the error of one that is damaged."""
+    try:
+        return read()
+    except VerificationError as damaged:
+        return damaged
 
 
 def _sources(store: Store, facts: StoreFacts) -> dict[str, SourceFacts]:

@@ -49,6 +49,24 @@ def test_a_lost_checkpoint_is_an_answer_and_no_error(local_store: Store) -> None
     assert "there is no Spark checkpoint" in lag.note
 
 
+@pytest.mark.parametrize(
+    "path", ["leases/clicks.json", "operations/op-20261121-100000-aaaaaa.json"]
+)
+def test_trap_a_damaged_lease_or_journal_fails_the_whole_page(
+    local_store: Store, path: str
+) -> None:
+    """Of a lease one knows the query; a journal may be of any, and each refuses to run for it."""
+    for number, query in enumerate(("clicks", "orders"), 1):
+        local_store.catalog.add(savepoint(number, query=query))
+    local_store.root.put(path, b"{}")
+
+    found = {one.query: one.problems for one in answers(gather(local_store, sources=False))}
+
+    told = [query for query, problems in found.items() if any(path in one.text for one in problems)]
+    assert sorted(told) == (["clicks"] if "leases" in path else ["clicks", "orders"])
+    assert found["clicks"][0].command == "savepoints check"
+
+
 def test_a_query_comes_with_its_forks_and_nobody_else(local_store: Store) -> None:
     origin = savepoint(1, query="orders")
     for one in (origin, savepoint(2, query="clicks"), savepoint(3, query="fork")):

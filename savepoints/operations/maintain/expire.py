@@ -145,7 +145,8 @@ def plan(
     general = policy or RetentionPolicy.of(settings.retention)
     if all(one.is_empty for one in (general, *policies.values())):
         raise UsageError(
-            "no retention rule was given, so nothing was removed",
+            "no retention rule was given, or only ones of 0, which keep nothing; so nothing was "
+            "removed",
             hint="pass a rule, for example: savepoints expire --keep-last 10 --keep-daily 7, "
             "or set [retention] in the settings",
         )

@@ -20,7 +20,13 @@ _FIRST = frozenset({"fork", "pipeline fork", "seed", "bootstrap"})
 
 
 def require(store: Store, query: str, verb: str | None = None) -> Operation:
-    """Return the last operation; `rollback` to `BeforeLast` undoes it."""
+    """Return the last operation; `rollback` to `BeforeLast` undoes it.
+
+    Raises:
+        QueryNotFoundError: If the store does not know the query.
+        NotFoundError: If no operation has finished, or the last one cannot be undone.
+        IncompatibleError: If corrections have followed from it.
+    """
     wanted = _UNDONE if verb is None else {verb}
     known = journal.all_operations(store.root)
     done = [one for one in known if one.is_on(query) and one.state == "finished"]
@@ -29,6 +35,8 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
         return done[0]
     if done:
         refuse_first(done[0], query)
+    elif not store.generations.all(query):
+        raise store.generations.unknown(query)
     of = f"a {verb} operation on {query}" if verb else f"the last operation on {query}"
     why = (
         f"undo does not work for the {done[0].verb} operation {done[0].id}"

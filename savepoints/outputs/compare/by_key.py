@@ -67,7 +67,7 @@ class OutputDifference:
         changes: The columns that differ, the most frequent first.
         columns_added: Columns that only the second one has; their values are not compared.
         columns_dropped: Columns that only the first one has; their values are not compared.
-        types: Columns whose types differ. Numbers of two types are compared as numbers, the rest
+        types: Columns whose types differ. Numbers of two types are compared exactly, the rest
             as JSON.
         sample: The first rows of each difference, in the order of their keys.
     """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.cut import CutFiles
@@ -146,7 +146,7 @@ class RawStore:
     partitions: int
     rows: DataFrame
 
-    @property
+    @cached_property
     def key_type(self) -> StructType:
         """Type of the key by which rows are placed, with the names of canonical rows."""
         from pyspark.sql.types import StructType

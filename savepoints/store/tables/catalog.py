@@ -228,6 +228,8 @@ def resolve(
         for one in savepoints
         if one.state != "expired" and (query is None or one.query == query)
     ]
+    if query is not None and not mine:
+        raise _none_of(query, name, sorted({one.query for one in savepoints}))
     if _is_relative(name):
         usable = _of_one_query([one for one in mine if one.state == "complete"], name)
         alive = _alive(usable, savepoints, generations)
@@ -299,6 +301,17 @@ def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
         + (f" and {more} more" if more > 0 else ""),
         hint="give the id of one of them, or enough of its first characters to tell it apart",
         candidates=[one.id for one in fitting],
+    )
+
+
+def _none_of(query: str, name: str, known: Sequence[str]) -> SavepointNotFoundError:
+    """Return the error for a query without savepoints, whose name may be misspelt."""
+    of_others = f"name a query that has some: {', '.join(known)}; or " if known else ""
+    return SavepointNotFoundError(
+        f"no savepoint of query {query} matches {name!r}; the store has none of it",
+        hint=f"{of_others}take one: savepoints create {query}",
+        savepoint=name,
+        query=query,
     )
 
 

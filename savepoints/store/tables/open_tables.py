@@ -49,6 +49,10 @@ class OpenTables:
         """Begin with no table open."""
         self._local = threading.local()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be pickled and copied with no table open: each process, and each copy, opens its own."""
+        return OpenTables, ()
+
     def snapshot(self) -> OpenTables:
         """Return the same tables for whoever wants to see all of them at one moment."""
         return _Snapshot(self)
@@ -142,6 +146,10 @@ class _Snapshot(OpenTables):
         super().__init__()
         self._local = tables._local
         self._read: dict[str, Rows] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be pickled and copied with what was read."""
+        return _Snapshot, (OpenTables(),), {"_read": self._read}
 
     def snapshot(self) -> OpenTables:
         """Return this one."""

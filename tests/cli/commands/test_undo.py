@@ -81,3 +81,19 @@ def test_where_nothing_was_done_it_says_so(
     assert "cannot undo the last operation on totals: no operation has finished" in refused.err
     assert "savepoints operations list --query totals" in refused.err
     assert contents(on_local) == before
+
+
+def test_trap_a_misspelt_query_is_said_to_have_nothing_to_undo(
+    call: Call, local_store: Store, on_local: Location
+) -> None:
+    """And to have no savepoint, with a list of all of them as the way out."""
+    take(local_store, unpack("rocksdb", on_local / "live"), query="totals")
+
+    undo = call("undo", "total", "--yes", "--store", str(local_store.root))
+    back = call("rollback", "latest", "--query", "total", "--store", str(local_store.root))
+
+    assert (undo.code, back.code) == (10, 10)
+    assert "has no query 'total'" in undo.err
+    assert "no savepoint of query total matches 'latest'" in back.err
+    for refused in (undo, back):
+        assert ": totals" in refused.err

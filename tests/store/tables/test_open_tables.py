@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -152,3 +153,15 @@ def test_each_thread_opens_its_own(table: StoreTable) -> None:
 
     assert here is not None
     assert found == [None]
+
+
+def test_a_copy_of_a_snapshot_shows_what_was_read(table: StoreTable) -> None:
+    table.append([{"id": "a"}])
+    seen = replace(table, tables=OpenTables().snapshot())
+    assert ids(seen) == ["a"]
+    there = pickle.loads(pickle.dumps(seen))
+    table.append([{"id": "b"}])
+
+    assert ids(there) == ["a"]
+    assert ids(pickle.loads(pickle.dumps(table))) == ids(table)
+    assert len(ids(table)) == 2
