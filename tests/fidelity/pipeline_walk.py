@@ -32,6 +32,8 @@ class PipelineWalk:
         without: Ids of orders of these days that do not count now.
         groups: Days and what did not count when a group was taken, by its tag.
         forks: The same by the name of a fork.
+        merged: Batches that were merged into the live queries, with what came and what went.
+        missing: By the tag of a group and the name of a fork, how many of these came before it.
         before: By level, the same before the last rollback of several, until another verb.
     """
 
@@ -42,6 +44,8 @@ class PipelineWalk:
     without: Without = frozenset()
     groups: dict[str, tuple[int, Without]] = field(default_factory=dict)
     forks: dict[str, tuple[int, Without]] = field(default_factory=dict)
+    merged: list[tuple[str, Without, Without]] = field(default_factory=list)
+    missing: dict[str, int] = field(default_factory=dict)
     before: dict[str, tuple[int, Without]] = field(default_factory=dict)
     number: int = 0
 
@@ -99,6 +103,7 @@ class PipelineWalk:
         tag = f"group{self.number}"
         if self.call("pipeline", "create", "silver", "--tag", tag):
             self.groups[tag] = self.days, self.without
+            self.missing[tag] = len(self.merged)
 
     def rollback(self) -> None:
         if not self.groups:
@@ -144,6 +149,7 @@ class PipelineWalk:
             words.append("--across-promotions")
         if self.call("merge", "bronze", "--batch", path, *words):
             self.before = {}
+            self.merged.append((path, ids(late), ids(wrong)))
             self.without = (self.without - ids(late)) | ids(wrong)
 
     def undo(self) -> None:
@@ -182,12 +188,27 @@ class PipelineWalk:
         tag, name = self.chance.choice([*self.groups]), f"try{self.number}"
         if self.call("pipeline", "fork", "bronze", tag, name, "--yes"):
             self.forks[name] = self.groups[tag]
+            self.missing[name] = self.missing[tag]
 
     def promote(self) -> None:
         if not self.forks:
             return
         name = self.chance.choice([*self.forks])
+        self._catch_up(name)
         before = self.days, self.without
         if self.call("pipeline", "promote", "bronze", name, "--yes"):
             self.before = dict.fromkeys(LEVELS, before)
             self._go_back(*self.forks.pop(name))
+
+    def _catch_up(self, name: str) -> None:
+        """Merge into a fork what was merged into the live queries since its group was taken."""
+        if not self.call("run", f"bronze_{name}", "--until", "latest"):
+            return
+        days, without = self.forks[name]
+        without |= ids(one for of, one in self.held if of >= days)
+        words = ["--downstream", "merge", "--across-promotions", "--yes"]
+        for path, late, wrong in self.merged[self.missing[name] :]:
+            if self.call("merge", f"bronze_{name}", "--batch", path, *words):
+                without = (without - late) | wrong
+        self.forks[name] = self.days, without
+        self.missing[name] = len(self.merged)
