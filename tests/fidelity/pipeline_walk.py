@@ -149,7 +149,7 @@ class PipelineWalk:
             words.append("--across-promotions")
         if self.call("merge", "bronze", "--batch", path, *words):
             self.before = {}
-            self.merged.append((path, ids(late), ids(wrong)))
+            self.merged.append((path, frozenset(ids(late)), frozenset(ids(wrong))))
             self.without = (self.without - ids(late)) | ids(wrong)
 
     def undo(self) -> None:
