@@ -84,11 +84,9 @@ class StoredFiles:
         from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
         rows = self.load(spark)
-        given = {one: types[one.casefold()] for one in self.partitions if one.casefold() in types}
+        given = self.require_values(types)
         # Spark takes the digits of `1.1` for those of a decimal with two places: 0.11.
         decimals = {one: kind for one, kind in given.items() if isinstance(kind, DecimalType)}
-        for name, kind in given.items():
-            self._require_values(name, kind)
         read = {**given, **dict.fromkeys(decimals, StringType())}
         fields = [
             StructField(one.name, read[one.name]) if one.name in read else one
@@ -99,16 +97,29 @@ class StoredFiles:
         rows = self.reader(spark).schema(StructType(fields)).load(self.path)
         return rows.withColumns({one: F.col(quoted(one)).cast(to) for one, to in decimals.items()})
 
-    def _require_values(self, column: str, kind: DataType) -> None:
-        """Refuse values of directories that Spark would cut off."""
-        for value in sorted(self.partitions[column] - {_NULL}):
-            if not _is_value(value, kind):
-                raise IncompatibleError(
-                    f"{self.path} has a directory {column}={value}, which is no value of "
-                    f"{kind.simpleString()}",
-                    hint=f"name the directory by a value of that type, or write {column} into the "
-                    "files",
-                )
+    def require_values(self, types: Mapping[str, DataType]) -> Mapping[str, DataType]:
+        """Refuse values of directories that Spark would round or cut off.
+
+        Args:
+            types: Those of columns, by their names in lower case.
+
+        Returns:
+            The types of the columns that directories give.
+
+        Raises:
+            IncompatibleError: If a value does not fit into the type of its column.
+        """
+        given = {one: types[one.casefold()] for one in self.partitions if one.casefold() in types}
+        for column, kind in given.items():
+            for value in sorted(self.partitions[column] - {_NULL}):
+                if not _is_value(value, kind):
+                    raise IncompatibleError(
+                        f"{self.path} has a directory {column}={value}, which is no value of "
+                        f"{kind.simpleString()}",
+                        hint=f"name the directory by a value of that type, or write {column} into "
+                        "the files",
+                    )
+        return given
 
     def require_flat(self, spark: SparkSession) -> None:
         """Refuse a pattern of which Spark would pass over some files, or read too many.

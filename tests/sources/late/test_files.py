@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,6 +116,23 @@ def test_trap_numbers_in_names_of_directories_are_cut_off(
         stored_files.find(str(tmp_path)).load_with(spark, {"n": kind})
 
     assert "write n into the files" in refused.value.hint
+
+
+def test_trap_numbers_in_directories_of_lines_are_rounded(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of JSON and CSV Spark makes 12.11 of 12.105."""
+    columns = spark.createDataFrame([], "id string, price decimal(5, 2)").schema
+    found = []
+    for price in ("1.1", "12.105"):
+        (tmp_path / price / f"price={price}").mkdir(parents=True)
+        (tmp_path / price / f"price={price}" / "a.json").write_text('{"id": "a"}')
+    for place in ("1.1", "12.105"):
+        with suppress(IncompatibleError):
+            rows = files.read(spark, str(tmp_path / place), records=columns, events=columns).rows
+            found += [one["price"] for one in rows.collect()]
+
+    assert found == [Decimal("1.10")]
 
 
 def test_trap_directories_in_directories_are_read(spark: SparkSession, tmp_path: Path) -> None:
