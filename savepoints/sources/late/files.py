@@ -93,12 +93,13 @@ def read(spark: SparkSession, batch: str, *, records: StructType, events: Struct
     found = stored_files.find(batch)
     with failures(batch, found.kind):
         found.require_flat(spark)
+        types = {one.name.casefold(): one.dataType for one in (*records, *events)}
         if found.kind in _TEXT:
+            found.require_values(types)
             lines = _checked_lines(spark, found, batch)
             rows, named = _text(spark, found, records, events)
             require_same_files(batch, lines, named, rows)
         else:
-            types = {one.name.casefold(): one.dataType for one in (*records, *events)}
             rows = found.load_with(spark, types)
     names = {name.casefold() for name in rows.columns}
     lacking = [one.name for one in events if one.name.casefold() not in names]

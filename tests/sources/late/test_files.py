@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import gzip
+from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pyarrow import parquet
+from pyspark.sql.types import ByteType, DataType, DecimalType, ShortType
 
 from savepoints.errors import IncompatibleError, StalePlanError, UsageError
 from savepoints.sources.late import files, stored_files
@@ -73,6 +76,63 @@ def test_trap_values_in_names_of_directories_become_numbers(
     found = [(one["id"], one["note"]) for one in read(spark, tmp_path)]
 
     assert found == [("007", "of 007"), ("7", "of 7")]
+
+
+def test_trap_decimals_in_names_of_directories_lose_their_point(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark read `price=1.1` as 0.11 where prices have two places."""
+    for price in ("1.1", "1.10", "-20", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / f"price={price}").mkdir()
+        parquet.write_table(pa.table({"id": [price]}), tmp_path / f"price={price}" / "a.parquet")
+    types = {"price": DecimalType(5, 2)}
+
+    rows = stored_files.find(str(tmp_path)).load_with(spark, types).collect()
+
+    assert {one["id"]: one["price"] for one in rows} == {
+        "1.1": Decimal("1.1"), "1.10": Decimal("1.1"), "-20": Decimal(-20),
+        "__HIVE_DEFAULT_PARTITION__": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (DecimalType(5, 2), "12.105"),
+        (DecimalType(5, 2), "1000"),
+        (DecimalType(5, 2), "x"),
+        (ByteType(), "300"),
+        (ShortType(), "-32769"),
+    ],
+)
+def test_trap_numbers_in_names_of_directories_are_cut_off(
+    spark: SparkSession, tmp_path: Path, kind: DataType, value: str
+) -> None:
+    """Of 300 Spark made 44 where one byte was wanted."""
+    (tmp_path / f"n={value}").mkdir()
+    parquet.write_table(pa.table({"id": ["a"]}), tmp_path / f"n={value}" / "a.parquet")
+
+    with pytest.raises(IncompatibleError, match=rf"n={value}, which is no value of ") as refused:
+        stored_files.find(str(tmp_path)).load_with(spark, {"n": kind})
+
+    assert "write n into the files" in refused.value.hint
+
+
+def test_trap_numbers_in_directories_of_lines_are_rounded(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of JSON and CSV Spark makes 12.11 of 12.105."""
+    columns = spark.createDataFrame([], "id string, price decimal(5, 2)").schema
+    found = []
+    for price in ("1.1", "12.105"):
+        (tmp_path / price / f"price={price}").mkdir(parents=True)
+        (tmp_path / price / f"price={price}" / "a.json").write_text('{"id": "a"}')
+    for place in ("1.1", "12.105"):
+        with suppress(IncompatibleError):
+            rows = files.read(spark, str(tmp_path / place), records=columns, events=columns).rows
+            found += [one["price"] for one in rows.collect()]
+
+    assert found == [Decimal("1.10")]
 
 
 def test_trap_directories_in_directories_are_read(spark: SparkSession, tmp_path: Path) -> None:
