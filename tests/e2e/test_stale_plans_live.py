@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import savepoints
-from savepoints.errors import NotAlignedError, NotFoundError, StalePlanError, UsageError
+from savepoints.errors import NotAlignedError
 from savepoints.model import Savepoint
 from savepoints.operations.fork import promote, promote_plan
 from savepoints.operations.merge import merge as merging
@@ -32,8 +32,6 @@ pytestmark = NIGHTLY
 
 HELD = late_orders(0, 2)
 FORK = "again"
-# No LockedError: when one has acted, nobody holds the query.
-REFUSED = (StalePlanError, NotFoundError, NotAlignedError, UsageError)
 
 
 @dataclass
@@ -155,7 +153,7 @@ def refusals(planned: str, meanwhile: str) -> tuple[type[Exception], ...]:
     A rollback and a reset are made from the savepoints that there are, which an edit adds to.
     """
     apart = planned == "edit" or (meanwhile == "edit" and planned in {"merge", "promote"})
-    return () if apart else REFUSED
+    return () if apart else (NotAlignedError,)
 
 
 def carry_out(bench: Bench, planned: Planned) -> None:
