@@ -161,9 +161,7 @@ def main() -> None:
     """Be a service until it is told to end, or killed."""
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
-    spark = spark_session.start()
-    spark.sparkContext.setLogLevel("ERROR")  # With the causes of what the query may die of.
-    query, attached = Job(**json.loads(sys.argv[1])).start(spark)
+    query, attached = Job(**json.loads(sys.argv[1])).start(spark_session.start())
     try:
         while not ending.is_set() and not query.awaitTermination(1):
             pass

@@ -37,8 +37,9 @@ from savepoints.operations.inspect.verification import Looked
 from savepoints.outputs.delta.retention import Lifetime
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
+from savepoints.store.locks import lease
 from savepoints.store.root import Store
-from savepoints.store.savepoint.manifest import Manifest
+from savepoints.store.savepoint.manifest import Manifest, manifest_path
 from savepoints.store.tables import catalog
 from savepoints.texts import count_text
 
@@ -247,8 +248,7 @@ class _Verification:
         try:
             return self.store.manifest(savepoint.id)
         except VerificationError as error:
-            path = f"savepoints/{savepoint.id}/manifest.json"
-            return Finding("broken", path, error.message)
+            return Finding("broken", manifest_path(savepoint.id), error.message)
 
     def _look(self, savepoint: Savepoint, stored: Manifest | Finding, looked: Looked) -> Report:
         begun = time.monotonic()
@@ -260,8 +260,7 @@ class _Verification:
                 grade="broken", files=1, bytes_read=0, operators=0, rows=0, outputs=(),
                 seconds=0.0, findings=(stored,),
             )  # fmt: skip
-        findings = verification.compare_with_catalog(self.store.root, savepoint, stored)
-        findings += looked.of(stored)
+        findings = self._compared(savepoint, stored) + looked.of(stored)
         rows: int | None = None
         damaged = {finding.what for finding in findings}
         if stored.canonical and not any(file.stored_at in damaged for file in stored.canonical):
@@ -281,6 +280,23 @@ class _Verification:
             seconds=time.monotonic() - begun,
             findings=tuple(findings),
         )
+
+    def _compared(self, savepoint: Savepoint, stored: Manifest) -> list[Finding]:
+        """Compare with the catalog; once more where they differ, for one is written after another.
+
+        As long as an export is at work it is not unfinished, although the manifest has its rows.
+        """
+        findings = verification.compare_with_catalog(self.store.root, savepoint, stored)
+        if not findings:
+            return []
+        at_work = lease.exporting_holder(self.store.root, savepoint.id) is not None
+        now = [one for one in self.store.catalog.all() if one.id == savepoint.id]
+        again = self._manifest(savepoint)
+        if not now or isinstance(again, Finding):
+            return findings
+        findings = verification.compare_with_catalog(self.store.root, now[0], again)
+        unfinished = ("warning", manifest_path(savepoint.id))
+        return [one for one in findings if not (at_work and (one.grade, one.what) == unfinished)]
 
     def _look_at_rows(self, savepoint: Savepoint) -> tuple[int | None, list[Finding]]:
         if self.depth == "structure":

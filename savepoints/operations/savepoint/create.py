@@ -228,10 +228,22 @@ def _read(
         raise CheckpointNotFoundError(
             f"there is nothing to save at {location}: {generation.query} has not run since "
             f"generation {generation.generation} began, or its checkpoint was lost",
-            hint=f"run it first: savepoints run {generation.query} --until latest; or, if its "
-            f"checkpoint was lost: savepoints run {generation.query} --recover",
+            hint=_begin(store, generation.query),
             **error.details,
         ) from None
+
+
+def _begin(store: Store, query: str) -> str:
+    """Say how a query without a checkpoint gets one."""
+    if query in bindings.complete(store).queries:
+        return (
+            f"run it first: savepoints run {query} --until latest; or, if its checkpoint was lost: "
+            f"savepoints run {query} --recover"
+        )
+    return (
+        "start its driver first; or, if its checkpoint was lost: savepoints rollback latest "
+        f"--query {query} --no-safety-savepoint"
+    )
 
 
 def _locate(

@@ -299,6 +299,11 @@ def files_holder(root: Location, query_id: str) -> LeaseRecord | None:
     return _holder(root, _path(query_id, "files/", "query id"))
 
 
+def exporting_holder(root: Location, savepoint_id: str) -> LeaseRecord | None:
+    """Return who writes or clears the rows of a savepoint now, None when nobody does."""
+    return _holder(root, _path(savepoint_id, "exporting/", "savepoint"))
+
+
 def paused_holder(root: Location, query: str) -> LeaseRecord | None:
     """Return which paused run of a query waits, None when none does."""
     return _holder(root, _path(query, "paused/"))

@@ -26,10 +26,12 @@ from savepoints.operations.inspect.sampling import ReadSubset
 from savepoints.operations.inspect.verify import Report, verify, verify_all
 from savepoints.operations.savepoint import restore
 from savepoints.outputs.delta import retention
+from savepoints.store.locks import lease
 from savepoints.store.savepoint import labels, manifest, sealed
 from tests.denied import denied
 from tests.draw import chance, examples, some
 from tests.faults.s3_proxy import Fault, proxy_of
+from tests.operations.exported import in_manifest
 from tests.outputs import vectors
 from tests.samples import lasting, query_id, savepoint, take, unpack
 from tests.templates import first_of, made_once
@@ -660,3 +662,21 @@ def test_a_row_with_a_hostile_id_leads_nowhere(
         assert hostile in report.findings[0].what
     assert outside.get("manifest.json") == b"secret"
     assert [info.path for info in outside.list()] == ["manifest.json"]
+
+
+def test_trap_an_export_at_work_is_said_to_be_unfinished(
+    local_store: Store, on_local: Location
+) -> None:
+    """The manifest has the rows a moment before the catalog; with rows in the background, often."""
+    taken = take(local_store, unpack("rocksdb", on_local / "live"))
+    exported = in_manifest(local_store, taken)
+
+    with lease.hold_exporting(local_store.root, taken.id, taken.query, "export"):
+        assert verify(local_store, taken.id, depth="checksums").findings == ()
+    (left,) = verify(local_store, taken.id, depth="checksums").findings
+    assert "has an unfinished export" in left.problem
+
+    def finish(_: str) -> None:
+        local_store.catalog.exported(exported)
+
+    assert verify(local_store, taken.id, depth="checksums", progress=finish).findings == ()

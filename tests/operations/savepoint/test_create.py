@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from savepoints.checkpoint.state.operators import HDFS_PROVIDER, ROCKSDB_PROVIDER
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
     CheckpointNotFoundError,
     NativeOnlyError,
@@ -468,8 +469,14 @@ def test_a_query_that_has_not_run_since_its_generation_began_has_nothing_to_save
     with pytest.raises(CheckpointNotFoundError, match="totals has not run since generation 1") as e:
         create.plan(local_store, query="totals")
 
-    assert "savepoints run totals --until latest" in e.value.hint
     assert e.value.details["checkpoint"] == str(on_local / "next")
+    assert "start its driver first" in e.value.hint
+    assert "rollback latest --query totals --no-safety-savepoint" in e.value.hint
+    bound = QuerySettings(app="unused:app", checkpoints=str(on_local))
+    known = local_store.with_settings(Settings(queries={"totals": bound}))
+    with pytest.raises(CheckpointNotFoundError) as e:
+        create.plan(known, query="totals")
+    assert "savepoints run totals --until latest" in e.value.hint
 
 
 def test_neither_query_nor_checkpoint_is_a_usage_error(local_store: Store) -> None:
