@@ -130,11 +130,12 @@ class Driver:
         return files.json(str(self.directory / "in"))
 
     def _merge(self, batch: DataFrame, batch_id: int) -> None:
-        """Merge a batch once, as docs/operating.md has it: under Spark's id of the query."""
+        """Merge a batch once, as docs/your-driver.md has it: under Spark's id of the query."""
         from delta.tables import DeltaTable as SparkTable
 
         spark = batch.sparkSession
         query_id = str(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        batch.persist().count()
         spark.conf.set("spark.databricks.delta.write.txnAppId", query_id)
         spark.conf.set("spark.databricks.delta.write.txnVersion", batch_id)
         try:
@@ -145,6 +146,7 @@ class Driver:
         finally:
             spark.conf.unset("spark.databricks.delta.write.txnAppId")
             spark.conf.unset("spark.databricks.delta.write.txnVersion")
+            batch.unpersist()
 
     def run(self, factor: int = 1) -> Savepoint:
         """Work off what is there, with `attach`, and return the savepoint of the end."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -150,6 +151,35 @@ def test_the_merge_of_the_page_is_rolled_back_and_goes_on(tmp_path: Path) -> Non
     assert table() == before
     run([sys.executable, "totals.py", str(tmp_path)], tmp_path, **spark)
     assert table() == Counter(users)
+
+
+def test_trap_a_merge_that_delta_skips_leaves_the_state_of_its_batch_unwritten(
+    tmp_path: Path,
+) -> None:
+    """A driver that dies between the two commits runs the batch again, and could not go on."""
+    program = blocks("your-driver.md", "python")[4]
+    dying = program.replace("    finally:", "        __import__('os')._exit(9)\n    finally:")
+    assert dying != program
+    (tmp_path / "totals.py").write_text(program)
+    (tmp_path / "dying.py").write_text(dying)
+    (tmp_path / "clicks").mkdir()
+    spark = driver_environment(tmp_path)
+    write_clicks(tmp_path, 1, ["ada", "bob"])
+    run([sys.executable, "totals.py", str(tmp_path)], tmp_path, **spark)
+    write_clicks(tmp_path, 2, ["bob", "cy"])
+
+    with pytest.raises(AssertionError):
+        run([sys.executable, "dying.py", str(tmp_path)], tmp_path, **spark)
+    query_id = json.loads((tmp_path / "checkpoints" / "1" / "metadata").read_text())["id"]
+    totals = DeltaTable(str(tmp_path / "totals"))
+    assert totals.transaction_version(query_id) == 1, "Delta has the batch"
+    assert not (tmp_path / "checkpoints" / "1" / "commits" / "1").exists(), "Spark does not"
+    run([sys.executable, "totals.py", str(tmp_path)], tmp_path, **spark)
+    write_clicks(tmp_path, 3, ["bob"])
+    run([sys.executable, "totals.py", str(tmp_path)], tmp_path, **spark)
+
+    rows = DeltaTable(str(tmp_path / "totals")).to_pyarrow_table().to_pylist()
+    assert {one["user"]: one["count"] for one in rows} == {"ada": 1, "bob": 3, "cy": 1}
 
 
 def test_the_scheduled_job_of_the_page_saves_what_it_read_and_nothing_twice(

@@ -131,6 +131,7 @@ def _sums(spark: SparkSession, job: Job) -> tuple[DataFrame, Callable[[Any, int]
 
         session = batch.sparkSession
         query_id = str(session.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        batch.persist().count()
         session.conf.set("spark.databricks.delta.write.txnAppId", query_id)
         session.conf.set("spark.databricks.delta.write.txnVersion", batch_id)
         try:
@@ -141,6 +142,7 @@ def _sums(spark: SparkSession, job: Job) -> tuple[DataFrame, Callable[[Any, int]
         finally:
             session.conf.unset("spark.databricks.delta.write.txnAppId")
             session.conf.unset("spark.databricks.delta.write.txnVersion")
+            batch.unpersist()
 
     return summed, merge
 
@@ -161,7 +163,9 @@ def main() -> None:
     """Be a service until it is told to end, or killed."""
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
-    query, attached = Job(**json.loads(sys.argv[1])).start(spark_session.start())
+    spark = spark_session.start()
+    spark.conf.set("spark.sql.pyspark.jvmStacktrace.enabled", "true")  # Or causes are not told.
+    query, attached = Job(**json.loads(sys.argv[1])).start(spark)
     try:
         while not ending.is_set() and not query.awaitTermination(1):
             pass

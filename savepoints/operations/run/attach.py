@@ -350,7 +350,8 @@ def attach(
             the session resolves to its location; found by default if the query has
             Delta's sink, a file sink, or a savepoint that names them. `{}` for none.
             A `foreachBatch` writes with Delta's options `txnVersion` (the batch id) and `txnAppId`,
-            which is `str(query.id)` or `<name>/<output>/1` with the number of the generation.
+            which is `str(query.id)` or `<name>/<output>/1` with the number of the generation. It
+            reads the whole batch even if Delta has it already, or Spark finds state unwritten.
         output_topics: Kafka topics that it writes, and nobody else; the queries that read them then
             belong to its pipeline. By default those in the settings or its newest savepoint.
         forms: `native`, `canonical` or both.
