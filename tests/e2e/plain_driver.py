@@ -24,7 +24,7 @@ import savepoints
 from savepoints.handle import Store
 from savepoints.model import Savepoint
 from savepoints.operations.run.attach import Attached
-from tests import spark_session
+from tests import merge_once, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,7 +112,7 @@ class Driver:
         writer = rows.writeStream.queryName("numbers").outputMode(mode)
         writer = writer.option("checkpointLocation", self.checkpoint)
         if mode == "update":
-            query = writer.foreachBatch(self._merge).start()
+            query = writer.foreachBatch(merge_once.into(self.table, "n")).start()
         else:
             query = writer.format("delta").start(table or self.table)
         self.started.append(query)
@@ -128,25 +128,6 @@ class Driver:
             return records.selectExpr("cast(cast(value as string) as long) as n")
         files = stream.schema("n long").option("maxFilesPerTrigger", 1)
         return files.json(str(self.directory / "in"))
-
-    def _merge(self, batch: DataFrame, batch_id: int) -> None:
-        """Merge a batch once, as docs/your-driver.md has it: under Spark's id of the query."""
-        from delta.tables import DeltaTable as SparkTable
-
-        spark = batch.sparkSession
-        query_id = str(spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
-        batch.persist().count()
-        spark.conf.set("spark.databricks.delta.write.txnAppId", query_id)
-        spark.conf.set("spark.databricks.delta.write.txnVersion", batch_id)
-        try:
-            made = SparkTable.createIfNotExists(spark).location(self.table)
-            table = made.addColumns(batch.schema).execute()
-            merge = table.alias("t").merge(batch.alias("s"), "t.n = s.n")
-            merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-        finally:
-            spark.conf.unset("spark.databricks.delta.write.txnAppId")
-            spark.conf.unset("spark.databricks.delta.write.txnVersion")
-            batch.unpersist()
 
     def run(self, factor: int = 1) -> Savepoint:
         """Work off what is there, with `attach`, and return the savepoint of the end."""

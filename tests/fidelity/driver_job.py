@@ -21,7 +21,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 import savepoints
 from savepoints.model import FORMS
 from savepoints.operations.run.attach import Attached
-from tests import spark_session
+from tests import merge_once, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -125,26 +125,7 @@ def _sums(spark: SparkSession, job: Job) -> tuple[DataFrame, Callable[[Any, int]
     sums = events.select("e.*").groupBy("k")
     summed = sums.transformWithState(Sum(), "k string, s long", "update", "none")
 
-    def merge(batch: DataFrame, batch_id: int) -> None:
-        """Merge a batch once, as docs/your-driver.md has it."""
-        from delta.tables import DeltaTable
-
-        session = batch.sparkSession
-        query_id = str(session.sparkContext.getLocalProperty("sql.streaming.queryId"))
-        batch.persist().count()
-        session.conf.set("spark.databricks.delta.write.txnAppId", query_id)
-        session.conf.set("spark.databricks.delta.write.txnVersion", batch_id)
-        try:
-            made = DeltaTable.createIfNotExists(session).location(job.table)
-            table = made.addColumns(batch.schema).execute()
-            merged = table.alias("t").merge(batch.alias("s"), "t.k = s.k")
-            merged.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-        finally:
-            session.conf.unset("spark.databricks.delta.write.txnAppId")
-            session.conf.unset("spark.databricks.delta.write.txnVersion")
-            batch.unpersist()
-
-    return summed, merge
+    return summed, merge_once.into(job.table, "k")
 
 
 PROGRAMS: dict[str, Callable[[SparkSession, Job], tuple[DataFrame, Any]]] = {
