@@ -49,7 +49,8 @@ def process_table() -> dict[int, int]:
         rows = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):  # ended meanwhile
-                pid, rest = stat.read_text().split(" ", 1)
+                # The kernel cuts names after 15 bytes, in the midst of a letter, too.
+                pid, rest = stat.read_text("utf-8", errors="replace").split(" ", 1)
                 state, parent = rest.rpartition(")")[2].split()[:2]
                 rows.append((pid, parent, state))
     else:
