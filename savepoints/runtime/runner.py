@@ -6,11 +6,10 @@ SIGTERM or SIGINT the running batch is finished, and the query ends between two 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,16 +23,13 @@ from savepoints.io import Location
 from savepoints.outputs.delta import batch_version, write
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
-from savepoints.runtime import failure, unreported_batch
+from savepoints.runtime import failure, program, unreported_batch
 from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.running_batch import Committed, RunningBatch
 from savepoints.sources.events.events import RAW_SCHEMA
-from savepoints.sources.kafka.spark_options import reader_options
-from savepoints.sources.tables import stream
-from savepoints.spark import private_api
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -48,8 +44,6 @@ POLL_SECONDS = 0.1
 # Below it each input of a program has a directory, when it is run on nothing.
 EMPTY = "empty"
 _EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
-# In the names of the nodes of `transformWithState`.
-_WITH_VARIABLES = "TransformWithState"
 # How often it asks Spark for its batches; Spark keeps the last 100.
 COLLECT_SECONDS = 1.0
 
@@ -253,7 +247,9 @@ class Runner:
         if reading:
             self._read_elsewhere[reading.batch] = reading.rows
         try:
-            result = self._with_tables(self._built(reading.inputs)) if reading else None
+            result = None
+            if reading:
+                result = self._with_tables(program.built(self._app, reading.inputs))
             query = self._start(result, once=True)
             running = RunningBatch(self._progress)
             try:
@@ -305,13 +301,8 @@ class Runner:
 
     @cached_property
     def plan(self) -> str | None:
-        """A digest of what Spark is asked to run, for the same program always the same.
-
-        None where the state's layout does not follow from it: Python functions, of which a plan has
-        only the name, declare the variables of `transformWithState`.
-        """
-        text = private_api.plan_text(self._program)
-        return None if _WITH_VARIABLES in text else hashlib.sha256(text.encode()).hexdigest()
+        """The digest of its program; see `program.digest`."""
+        return program.digest(self._program)
 
     def run_on_nothing(self, scratch: Location) -> None:
         """Run the program once on empty inputs, which shows the layout of its state."""
@@ -319,18 +310,13 @@ class Runner:
 
     @cached_property
     def _program(self) -> DataFrame:
-        """What the application makes of what Kafka gives."""
-        return self._built({name: self._read(name) for name in self._app.inputs})
+        """What the application makes of its inputs."""
+        return program.frame(self._spark, self._inputs)
 
     @cached_property
     def _result(self) -> DataFrame:
         """The same, when there are tables for it."""
         return self._with_tables(self._program)
-
-    def _built(self, records: Mapping[str, DataFrame]) -> DataFrame:
-        """Return what the application makes of its inputs."""
-        inputs = self._app.inputs
-        return self._app.build({name: inputs[name].decode(one) for name, one in records.items()})
 
     def _with_tables(self, result: DataFrame) -> DataFrame:
         """Create the output tables that do not exist, and refuse those that lack columns."""
@@ -363,22 +349,6 @@ class Runner:
             milliseconds = int(self._bound.trigger.total_seconds() * 1000)
             writer = writer.trigger(processingTime=f"{milliseconds} milliseconds")
         return writer.start()
-
-    def _read(self, name: str) -> DataFrame:
-        one = self._app.inputs[name]
-        if isinstance(one, TableInput):
-            return stream.read(
-                self._spark, self._inputs.table(name), one.schema, changes=one.changes
-            )
-        reader = (
-            self._spark.readStream.format("kafka")
-            .options(**reader_options(self._inputs.kafka))
-            .option("subscribe", self._inputs.topic(name))
-            .option("startingOffsets", "earliest")
-        )
-        if self._bound.max_offsets_per_trigger:
-            reader = reader.option("maxOffsetsPerTrigger", self._bound.max_offsets_per_trigger)
-        return reader.load()
 
     def _write_unless_stopping(self, batch: DataFrame, batch_id: int) -> None:
         if self.stopping:

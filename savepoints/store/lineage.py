@@ -14,7 +14,7 @@ from functools import cache, partial
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
-from savepoints.store import batch_log
+from savepoints.store import batch_log, checked_programs
 from savepoints.store.batch_log import Batch
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
@@ -106,6 +106,20 @@ class Reach:
         newest = self.newest[place]
         return newest is None or savepoint.cut.batch_id <= newest
 
+    def is_before(self, savepoint: Savepoint | None, read: ReadOtherwise) -> bool:
+        """Return True if a replay from a savepoint computes what another program has computed.
+
+        Args:
+            savepoint: One that lies within; None for the first event.
+        """
+        if savepoint is None or read.batch_id is None:
+            return True
+        place = (savepoint.query, savepoint.generation)
+        if place == read.place:
+            return savepoint.cut.batch_id < read.batch_id
+        order = list(self.newest)
+        return order.index(place) > order.index(read.place)
+
     def crosses(self, savepoint: Savepoint | None) -> bool:
         """Return True if another program may have read events since a savepoint.
 
@@ -153,6 +167,35 @@ def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach
         if may_cross and not found.crossed:
             found = replace(found, crossed=f"{where} was begun by {at.begun_by}")
         at, until = before, origin.batch_id
+
+
+@dataclass(frozen=True)
+class ReadOtherwise:
+    """The newest batch of a query that another program has read than the one that is asked about.
+
+    Attributes:
+        place: The generation it is of.
+        batch_id: None for all that the query has read last, and will read.
+    """
+
+    place: Place
+    batch_id: int | None
+
+
+def read_otherwise(store: Store, known: Reach, plan: str) -> ReadOtherwise | None:
+    """Find it, as far as `checked_programs` tells; None if all was read by this program.
+
+    Args:
+        plan: Digest of the program.
+    """
+    for place, newest in known.newest.items():
+        end = newest
+        for one in reversed(checked_programs.read(store.root, *place)):
+            begin = max(one.first_batch, known.first[place])
+            if one.plan != plan and (end is None or begin <= end):
+                return ReadOtherwise(place, end)
+            end = one.first_batch - 1 if end is None else min(end, one.first_batch - 1)
+    return None
 
 
 def _with(found: Reach, one: Generation, until: int | None, *, first: int) -> Reach:

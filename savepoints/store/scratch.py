@@ -7,6 +7,7 @@ local disk, and the files that are needed from then on are copied to the store.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,7 +41,7 @@ def claim(store: Store, operation_id: str) -> Location:
     """Return `place_of`, with a sign of this process there, before it has any file.
 
     Until the journal begins nothing else keeps `gc` away from it. The sign goes with `discard`, or
-    ends soon after this process.
+    with this process.
     """
     if operation_id not in _SIGNS:
         sign = ExitStack()
@@ -56,6 +57,14 @@ def work_of(store: Store, operation_id: str, spark: SparkSession) -> Location:
         return claim(store, operation_id)
     disk = (spark.conf.get("spark.local.dir", None) or "").partition(",")[0]
     return Location.of(str(temporary.directory(operation_id, disk or None)))
+
+
+@atexit.register
+def _leave() -> None:
+    """Take away the signs of plans that nobody has carried out: `gc` may remove their files."""
+    while _SIGNS:
+        _, sign = _SIGNS.popitem()
+        sign.close()
 
 
 def share(

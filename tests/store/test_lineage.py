@@ -12,7 +12,8 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint
 from savepoints.moments import utc_now
-from savepoints.store import batch_log, lineage
+from savepoints.store import batch_log, checked_programs, lineage
+from savepoints.store.lineage import ReadOtherwise
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.tables import living_line
@@ -215,3 +216,38 @@ def test_trap_after_a_pipeline_was_rolled_back_no_late_event_could_be_merged(
         assert (known.ends_with, known.first) == ("", {(QUERY, 1): 0, (QUERY, 2): 4})
     else:
         assert known.ends_with == "generation 2 was begun by pipeline rollback"
+
+
+def test_trap_a_program_changed_in_place_left_no_trace_in_a_merge(store: Store) -> None:
+    """Batches 0 to 4 by a, 5 by b, from 6 on by a; then a rollback to batch 3, and again by a."""
+    for plan, first in (("a", 0), ("b", 5), ("a", 6)):
+        checked_programs.write(store.root, QUERY, 1, plan, first_batch=first)
+    known = lineage.reach(store, QUERY)
+    other = lineage.read_otherwise(store, known, "a")
+
+    assert other == ReadOtherwise((QUERY, 1), 5)
+    assert known.is_before(saved(store, 3), other)
+    assert known.is_before(None, other)
+    assert not known.is_before(saved(store, 7), other)
+    assert not known.is_before(of(saved(store, 7), 1, 5), other)
+
+    begin(store, 2, "rollback", saved(store, 3))
+    checked_programs.write(store.root, QUERY, 2, "a", first_batch=4)
+    assert lineage.read_otherwise(store, lineage.reach(store, QUERY), "a") is None
+
+
+def test_a_program_that_was_not_started_yet_is_another_one(store: Store) -> None:
+    third = saved(store, 3)
+    begin(store, 2, "rollback", third)
+    assert lineage.read_otherwise(store, lineage.reach(store, QUERY), "b") is None
+
+    checked_programs.write(store.root, QUERY, 1, "a", first_batch=0)
+    known = lineage.reach(store, QUERY)
+    before = lineage.read_otherwise(store, known, "b")
+    assert before == ReadOtherwise((QUERY, 1), 3)
+    assert not known.is_before(third, before)
+
+    checked_programs.write(store.root, QUERY, 2, "a", first_batch=4)
+    now = lineage.read_otherwise(store, known, "b")
+    assert now == ReadOtherwise((QUERY, 2), None)
+    assert known.is_before(of(third, 2, 9), now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import pytest
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.store import scratch
+from savepoints.store.locks import readers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,3 +63,17 @@ def test_in_a_local_store_it_works_where_it_is_looked_for(
     scratch.discard(local_store, "op-1", work)
 
     assert not place.list()
+
+
+def test_trap_a_plan_that_nobody_carried_out_left_tracebacks_and_a_sign(local_store: Store) -> None:
+    program = (
+        "import sys; from savepoints.handle import Store; from savepoints.store import scratch; "
+        "scratch.claim(Store.at(sys.argv[1]), 'op-1')"
+    )
+    root = str(local_store.root)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, root], capture_output=True, text=True, check=True
+    )
+
+    assert ended.stderr == ""
+    assert readers.holders(local_store.root) == {}

@@ -15,8 +15,10 @@ from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.plan import BaseUse, MergePlan
 from savepoints.operations.merge.replay import replay_strategy
 from savepoints.plan import Step
+from savepoints.runtime import program
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.late.batch import KnownOtherwise, LateBatch
+from savepoints.store import lineage
 from savepoints.store.tables.merge_ledger import DROPPED
 from savepoints.texts import count_text
 
@@ -213,13 +215,29 @@ def _paused_to_replay(plan: MergePlan) -> Step:
 
 
 def _of_programs(assignment: Assignment) -> tuple[str, ...]:
-    """Warn where the present program replays what another one may have read."""
-    reach = assignment.live.reach
-    if not any(reach.crosses(one.savepoint) for one in assignment.used.values()):
+    """Warn where the present program replays what another one may have read, or has."""
+    live, bases = assignment.live, [one.savepoint for one in assignment.used.values()]
+    if any(live.reach.crosses(one) for one in bases):
+        replayed = (
+            f"{live.reach.crossed}, and some of the entities are replayed from before that: the "
+            "present program computes all of their results, also those of another program"
+        )
+        return (replayed,)
+    mine = program.digest(program.frame(assignment.spark, live.inputs))
+    other = None if mine is None else lineage.read_otherwise(live.store, live.reach, mine)
+    if other is None or not any(live.reach.is_before(one, other) for one in bases):
         return ()
+    _, generation = other.place
+    read = (
+        f"the newest batches of {live.name} were read by another version of the program than "
+        f"{live.inputs.bound.app} is now"
+        if other.batch_id is None
+        else f"another version of the program has read batches up to {other.batch_id} of "
+        f"generation {generation}"
+    )
     replayed = (
-        f"{reach.crossed}, and some of the entities are replayed from before that: the present "
-        "program computes all of their results, also those of another program"
+        f"{read}, and some of the entities are replayed from before that: the present version "
+        "computes all of their results, also those of the other one"
     )
     return (replayed,)
 

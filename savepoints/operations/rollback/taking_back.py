@@ -18,7 +18,7 @@ from savepoints.operations.rollback.generation_change import (
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Plan, Progress, Step, silent
-from savepoints.store import batch_log, bindings
+from savepoints.store import batch_log, bindings, checked_programs
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
@@ -111,5 +111,6 @@ def take_back(
         native.discard(Location.of(plan.checkpoint), plan.operation_id)
         bindings.write(store.root, plan.query, plan.generation, None)
         batch_log.forget(store.root, plan.query, plan.generation)
+        checked_programs.forget(store.root, plan.query, plan.generation)
         faults.reach(f"{plan.verb}.undo_checkpoint")
         log.finish(undone=True)

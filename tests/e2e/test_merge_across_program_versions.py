@@ -1,0 +1,69 @@
+"""Late events from before a program was changed in place: the plan says what reads them now."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from savepoints.local import LocalWorld
+from savepoints.runtime.app import App
+from tests.e2e import late_apps
+from tests.e2e.late_desk import Event, LateDesk
+from tests.e2e.marks import NIGHTLY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = NIGHTLY
+
+BEFORE = (Event("1", "a", 1, 3), Event("2", "b", 2, 4), Event("3", "c", 4, 5))
+AFTER = (Event("4", "a", 8, 13), Event("5", "b", 16, 14), Event("6", "rare", 32, 15))
+NEWEST = (Event("7", "a", 64, 23), Event("8", "c", 128, 24))
+
+
+def doubled_if_rare(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Count events of one entity twice, which no control entity shows."""
+    from pyspark.sql import functions as F
+
+    events = inputs["events"]
+    counted = F.when(F.col("k") == "rare", F.col("n") * 2).otherwise(F.col("n"))
+    return late_apps.totals({"events": events.withColumn("n", counted)})
+
+
+changed = App("running", {"events": late_apps.read()}, doubled_if_rare, late_apps.running.outputs)
+
+
+def change_program(desk: LateDesk) -> None:
+    query, settings = desk.desk.query, desk.desk.settings
+    bound = settings.queries[query].model_copy(update={"app": f"{__name__}:changed"})
+    settings = settings.model_copy(update={"queries": {query: bound}})
+    desk.desk = dataclasses.replace(desk.desk, settings=settings)
+
+
+def test_trap_a_program_changed_in_place_replayed_older_batches_without_a_word(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    desk = LateDesk.open(world, spark, tmp_path, "running")
+    desk.arrive(BEFORE)
+    older = desk.write([Event("late", "a", 1000, 3.5)], "older.parquet")
+    newer = desk.write([Event("late, but newer", "a", 1000, 20)], "newer.parquet")
+
+    def warned(batch: str) -> list[str]:
+        plan = desk.desk.store.query(desk.desk.query).merge(batch).plan
+        return [one for one in plan.warnings if "version of the program" in one]
+
+    assert warned(older) == []
+    change_program(desk)
+    (now,) = warned(older)
+    assert f"the newest batches of {desk.desk.query} were read by another version" in now
+
+    desk.arrive(AFTER)
+    desk.desk.store.create(query=desk.desk.query).execute()
+    desk.archive()  # It has the times by which a savepoint is known to be older than an event.
+    desk.arrive(NEWEST)
+    (then,) = warned(older)
+    assert "another version of the program has read batches up to 0 of generation 1" in then
+    assert warned(newer) == []
