@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
-from savepoints.io import Location
+from savepoints.io import Location, in_parallel
 from savepoints.model import Generation, Savepoint
 from savepoints.store import batch_log, checked_programs
 from savepoints.store.batch_log import Batch
@@ -106,19 +106,16 @@ class Reach:
         newest = self.newest[place]
         return newest is None or savepoint.cut.batch_id <= newest
 
-    def is_before(self, savepoint: Savepoint | None, read: ReadOtherwise) -> bool:
-        """Return True if a replay from a savepoint computes what another program has computed.
-
-        Args:
-            savepoint: One that lies within; None for the first event.
-        """
-        if savepoint is None or read.batch_id is None:
-            return True
-        place = (savepoint.query, savepoint.generation)
-        if place == read.place:
-            return savepoint.cut.batch_id < read.batch_id
+    def oldest(self, savepoints: Sequence[Savepoint | None]) -> Savepoint | None:
+        """Return the oldest of some that lie within; None, the first event, is older than all."""
         order = list(self.newest)
-        return order.index(place) > order.index(read.place)
+
+        def age(one: Savepoint | None) -> tuple[int, int]:
+            if one is None:
+                return len(order), 0
+            return order.index((one.query, one.generation)), -one.cut.batch_id
+
+        return max(savepoints, key=age)
 
     def crosses(self, savepoint: Savepoint | None) -> bool:
         """Return True if another program may have read events since a savepoint.
@@ -182,16 +179,26 @@ class ReadOtherwise:
     batch_id: int | None
 
 
-def read_otherwise(store: Store, known: Reach, plan: str) -> ReadOtherwise | None:
-    """Find it, as far as `checked_programs` tells; None if all was read by this program.
+def read_otherwise(
+    store: Store, known: Reach, plan: str, since: Savepoint | None
+) -> ReadOtherwise | None:
+    """Find it among the batches since a savepoint, as far as `checked_programs` tells.
 
     Args:
         plan: Digest of the program.
+        since: One that lies within; None for the first batch.
     """
-    for place, newest in known.newest.items():
-        end = newest
-        for one in reversed(checked_programs.read(store.root, *place)):
-            begin = max(one.first_batch, known.first[place])
+    first = dict(known.first)
+    places = list(known.newest)
+    if since is not None:
+        oldest = (since.query, since.generation)
+        first[oldest] = since.cut.batch_id + 1
+        places = places[: places.index(oldest) + 1]
+    programs = in_parallel(lambda place: checked_programs.read(store.root, *place), places)
+    for place, ran in zip(places, programs, strict=True):
+        end = known.newest[place]
+        for one in reversed(ran):
+            begin = max(one.first_batch, first[place])
             if one.plan != plan and (end is None or begin <= end):
                 return ReadOtherwise(place, end)
             end = one.first_batch - 1 if end is None else min(end, one.first_batch - 1)

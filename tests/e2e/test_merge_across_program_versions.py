@@ -53,17 +53,17 @@ def test_trap_a_program_changed_in_place_replayed_older_batches_without_a_word(
 
     def warned(batch: str) -> list[str]:
         plan = desk.desk.store.query(desk.desk.query).merge(batch).plan
-        return [one for one in plan.warnings if "version of the program" in one]
+        return [one for one in plan.warnings if "another version of" in one]
 
     assert warned(older) == []
     change_program(desk)
     (now,) = warned(older)
-    assert f"the newest batches of {desk.desk.query} were read by another version" in now
+    assert f"the newest batches were read by another version of {__name__}:changed" in now
 
     desk.arrive(AFTER)
     desk.desk.store.create(query=desk.desk.query).execute()
     desk.archive()  # It has the times by which a savepoint is known to be older than an event.
     desk.arrive(NEWEST)
     (then,) = warned(older)
-    assert "another version of the program has read batches up to 0 of generation 1" in then
+    assert "batches up to 0 of generation 1 were read by another version" in then
     assert warned(newer) == []

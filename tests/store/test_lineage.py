@@ -223,31 +223,34 @@ def test_trap_a_program_changed_in_place_left_no_trace_in_a_merge(store: Store) 
     for plan, first in (("a", 0), ("b", 5), ("a", 6)):
         checked_programs.write(store.root, QUERY, 1, plan, first_batch=first)
     known = lineage.reach(store, QUERY)
-    other = lineage.read_otherwise(store, known, "a")
+    other = ReadOtherwise((QUERY, 1), 5)
 
-    assert other == ReadOtherwise((QUERY, 1), 5)
-    assert known.is_before(saved(store, 3), other)
-    assert known.is_before(None, other)
-    assert not known.is_before(saved(store, 7), other)
-    assert not known.is_before(of(saved(store, 7), 1, 5), other)
+    def since(one: Savepoint | None) -> ReadOtherwise | None:
+        return lineage.read_otherwise(store, known, "a", one)
+
+    assert since(None) == since(saved(store, 3)) == since(of(saved(store, 7), 1, 4)) == other
+    assert since(of(saved(store, 7), 1, 5)) is None
+    assert since(saved(store, 7)) is None
+    assert known.oldest([saved(store, 7), saved(store, 3)]) == saved(store, 3)
+    assert known.oldest([saved(store, 7), None]) is None
 
     begin(store, 2, "rollback", saved(store, 3))
     checked_programs.write(store.root, QUERY, 2, "a", first_batch=4)
-    assert lineage.read_otherwise(store, lineage.reach(store, QUERY), "a") is None
+    assert lineage.read_otherwise(store, lineage.reach(store, QUERY), "a", None) is None
 
 
 def test_a_program_that_was_not_started_yet_is_another_one(store: Store) -> None:
     third = saved(store, 3)
     begin(store, 2, "rollback", third)
-    assert lineage.read_otherwise(store, lineage.reach(store, QUERY), "b") is None
+    known = lineage.reach(store, QUERY)
+    assert lineage.read_otherwise(store, known, "b", None) is None
 
     checked_programs.write(store.root, QUERY, 1, "a", first_batch=0)
-    known = lineage.reach(store, QUERY)
-    before = lineage.read_otherwise(store, known, "b")
-    assert before == ReadOtherwise((QUERY, 1), 3)
-    assert not known.is_before(third, before)
+    before = ReadOtherwise((QUERY, 1), 3)
+    assert lineage.read_otherwise(store, known, "b", None) == before
+    assert lineage.read_otherwise(store, known, "b", third) is None
 
     checked_programs.write(store.root, QUERY, 2, "a", first_batch=4)
-    now = lineage.read_otherwise(store, known, "b")
-    assert now == ReadOtherwise((QUERY, 2), None)
-    assert known.is_before(of(third, 2, 9), now)
+    now = ReadOtherwise((QUERY, 2), None)
+    assert lineage.read_otherwise(store, known, "b", of(third, 2, 9)) == now
+    assert known.oldest([of(third, 2, 9), third, of(third, 2, 8)]) == third

@@ -224,20 +224,20 @@ def _of_programs(assignment: Assignment) -> tuple[str, ...]:
         )
         return (replayed,)
     mine = program.digest(program.frame(assignment.spark, live.inputs))
-    other = None if mine is None else lineage.read_otherwise(live.store, live.reach, mine)
-    if other is None or not any(live.reach.is_before(one, other) for one in bases):
+    if mine is None:
+        return ()
+    other = lineage.read_otherwise(live.store, live.reach, mine, live.reach.oldest(bases))
+    if other is None:
         return ()
     _, generation = other.place
-    read = (
-        f"the newest batches of {live.name} were read by another version of the program than "
-        f"{live.inputs.bound.app} is now"
+    which = (
+        "the newest batches"
         if other.batch_id is None
-        else f"another version of the program has read batches up to {other.batch_id} of "
-        f"generation {generation}"
+        else f"batches up to {other.batch_id} of generation {generation}"
     )
     replayed = (
-        f"{read}, and some of the entities are replayed from before that: the present version "
-        "computes all of their results, also those of the other one"
+        f"{which} were read by another version of {live.inputs.bound.app}, or with another time "
+        f"zone or version of Spark: what this one makes of it need not be what {live.name} made"
     )
     return (replayed,)
 
