@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SHORT, LONG = "10 minutes", "7 days"
-_BEGIN = datetime(2026, 11, 1, tzinfo=timezone.utc)
+_BEGIN = datetime(2026, 11, 1, tzinfo=UTC)
 _DAYS, _HOURS_A_BATCH = 8, 12
 _BATCHES = _DAYS * 24 // _HOURS_A_BATCH
 _LATE_SHARE, _ORDERS_A_CUSTOMER = 0.03, 50

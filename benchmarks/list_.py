@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -63,7 +63,7 @@ def _read(store: savepoints.Store) -> Mapping[str, Sample]:
 
 
 def _savepoint(number: int) -> savepoints.Savepoint:
-    created = datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(minutes=10 * number)
+    created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=10 * number)
     return savepoints.Savepoint(
         id=f"sp-{created:%Y%m%d-%H%M%S}-{number:06d}",
         query="totals",

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from savepoints.errors import MissingExtraError
@@ -202,7 +202,7 @@ def _meta(status: FileStatus) -> Meta:
         "path": status.path.lstrip("/"),
         "size": status.length,
         "e_tag": f"{status.modification_time}-{status.length}",
-        "last_modified": datetime.fromtimestamp(status.modification_time / 1000, timezone.utc),
+        "last_modified": datetime.fromtimestamp(status.modification_time / 1000, UTC),
     }
 
 

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from savepoints import notebook
@@ -48,7 +48,7 @@ _RESERVED = ("latest", "sp-", "op-")
 def new_id(kind: Literal["sp", "op"], now: datetime) -> str:
     """Make a typed id that sorts by time and can be read aloud: `sp-20261121-101530-k3f9ab`."""
     tail = "".join(secrets.choice(_ALPHABET) for _ in range(6))
-    return f"{kind}-{now.astimezone(timezone.utc):%Y%m%d-%H%M%S}-{tail}"
+    return f"{kind}-{now.astimezone(UTC):%Y%m%d-%H%M%S}-{tail}"
 
 
 def is_id(text: str) -> bool:

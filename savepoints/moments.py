@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from savepoints.errors import UsageError
 
 
 def utc_now() -> datetime:
     """Return the time now, aware, in UTC, to the millisecond (the catalog keeps no more)."""
-    return to_milliseconds(datetime.now(timezone.utc))
+    return to_milliseconds(datetime.now(UTC))
 
 
 def to_milliseconds(moment: datetime) -> datetime:
@@ -19,7 +19,7 @@ def to_milliseconds(moment: datetime) -> datetime:
 
 def rfc3339(moment: datetime) -> str:
     """Write a moment as RFC 3339 in UTC with milliseconds: `2026-11-21T10:15:30.000Z`."""
-    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_rfc3339(text: str) -> datetime:
@@ -30,8 +30,8 @@ def parse_rfc3339(text: str) -> datetime:
             on each machine.
     """
     try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        in_utc = moment.astimezone(timezone.utc)
+        moment = datetime.fromisoformat(text)
+        in_utc = moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise UsageError(
             f"{text!r} is not an RFC 3339 time",
@@ -57,7 +57,7 @@ def require_zone(moment: datetime, name: str) -> None:
     if moment.tzinfo is None:
         raise UsageError(
             f"the time {moment.isoformat()} of {name} has no time zone",
-            hint=f"give it one: {name}={moment.replace(tzinfo=timezone.utc)!r}",
+            hint=f"give it one: {name}={moment.replace(tzinfo=UTC)!r}",
         )
 
 
@@ -81,4 +81,4 @@ def epoch_ms(moment: datetime) -> int:
 
 def moment_of(milliseconds: int) -> datetime:
     """Return a moment, in UTC, by its milliseconds since 1970."""
-    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

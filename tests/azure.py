@@ -16,7 +16,7 @@ import http.client
 import os
 import shutil
 import subprocess
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from functools import partial
 from pathlib import Path
@@ -79,7 +79,7 @@ def use(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_container(endpoint: str, name: str = CONTAINER) -> None:
     """Create a container, which obstore cannot; the request is signed as Azure wants it."""
-    when = format_datetime(datetime.now(timezone.utc), usegmt=True)
+    when = format_datetime(datetime.now(UTC), usegmt=True)
     path = f"/{ACCOUNT}/{name}"
     signed = f"PUT{chr(10) * 12}x-ms-date:{when}\nx-ms-version:2021-08-06\n"
     signed += f"/{ACCOUNT}{path}\nrestype:container"

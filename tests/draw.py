@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -22,7 +22,7 @@ Test = TypeVar("Test", bound=Callable[..., object])
 
 SEED, TIER = "TESTS_SEED", "TESTS_TIER"
 # Workers of pytest-xdist, and tests after midnight, draw the same.
-_SEED = int(os.environ.setdefault(SEED, f"{datetime.now(timezone.utc):%Y%m%d}"))
+_SEED = int(os.environ.setdefault(SEED, f"{datetime.now(UTC):%Y%m%d}"))
 NIGHTLY = os.environ.get(TIER) == "nightly"
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import time
 import zipfile
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +22,7 @@ from savepoints.store.tables.merge_ledger import Merge
 
 CHECKPOINTS = Path(__file__).parent / "data" / "checkpoints"
 OLDER = Path(__file__).parent / "data" / "older_spark"
-BEGINNING = datetime(2026, 11, 20, 10, tzinfo=timezone.utc)
+BEGINNING = datetime(2026, 11, 20, 10, tzinfo=UTC)
 KAFKA = '{"orders":{"0":1200,"1":1180}}'
 
 

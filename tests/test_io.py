@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
 
@@ -125,7 +125,7 @@ def test_a_child_is_below_its_parent(parts: list[str], child: str) -> None:
 
 
 def test_what_is_written_is_read(place: Location) -> None:
-    before = datetime.now(timezone.utc) - timedelta(seconds=2)
+    before = datetime.now(UTC) - timedelta(seconds=2)
 
     for name in NAMES:
         place.put(name, name.encode())
@@ -136,7 +136,7 @@ def test_what_is_written_is_read(place: Location) -> None:
         assert place.exists(name)
         info = place.head(name)
         assert (info.path, info.size) == (name, len(name.encode()))
-        assert before <= info.last_modified <= datetime.now(timezone.utc) + timedelta(seconds=2)
+        assert before <= info.last_modified <= datetime.now(UTC) + timedelta(seconds=2)
     assert place.list() == [place.head(name) for name in sorted(NAMES)]
 
 

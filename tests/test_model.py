@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 from tests.samples import savepoint
 from tests.shown import HOSTILE, assert_only_a_table, read
 
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 def test_ids_say_what_and_when_they_are() -> None:
@@ -119,7 +119,7 @@ def test_any_offset_is_read(moment: datetime) -> None:
 )
 def test_forms_that_people_write_are_read(text: str) -> None:
     assert parse_rfc3339(text) == datetime(
-        2026, 11, 21, 10, 15, 30 if ":30" in text else 0, tzinfo=timezone.utc
+        2026, 11, 21, 10, 15, 30 if ":30" in text else 0, tzinfo=UTC
     )
 
 
@@ -138,7 +138,7 @@ def test_a_time_without_zone_is_refused_with_a_hint_that_can_be_typed(
         parse_rfc3339(text)
 
     assert f" {whole} " in refused.value.hint
-    assert parse_rfc3339(whole).tzinfo == timezone.utc
+    assert parse_rfc3339(whole).tzinfo == UTC
 
 
 @pytest.mark.parametrize(

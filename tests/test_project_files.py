@@ -6,17 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())

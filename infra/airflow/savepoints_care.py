@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 from savepoints_operator import SavepointsOperator
@@ -12,7 +12,7 @@ RULES = ["--keep-last", "6", "--keep-hourly", "24", "--keep-daily", "7"]
 with DAG(
     "savepoints_care",
     schedule="17 3 * * *",
-    start_date=datetime(2026, 11, 1, tzinfo=timezone.utc),
+    start_date=datetime(2026, 11, 1, tzinfo=UTC),
     catchup=False,
     default_args={"retries": 3, "retry_delay": timedelta(minutes=5)},
 ) as dag:

@@ -8,18 +8,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from savepoints.errors import UsageError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 FILE = "savepoints.toml"
 FILE_VARIABLE = "SAVEPOINTS_CONFIG"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from cronsim import CronSim, CronSimError
 
@@ -34,7 +34,7 @@ class Schedule:
         """
         if self.interval is not None:
             return moment + self.interval
-        return next(CronSim(self.text, moment.astimezone(timezone.utc)))
+        return next(CronSim(self.text, moment.astimezone(UTC)))
 
     def __str__(self) -> str:
         """Write it as it was given."""
@@ -46,7 +46,7 @@ def parse_schedule(text: str) -> Schedule:
     if len(text.split()) == 1:
         return Schedule(text, parse_duration(text))
     try:
-        CronSim(text, datetime.now(timezone.utc))
+        CronSim(text, datetime.now(UTC))
     except CronSimError as error:
         raise UsageError(
             f"{text!r} is not a cron expression: {error}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -58,8 +59,12 @@ def _make(archive: Path, jars: Jars) -> bool:
     part.unlink(missing_ok=True)
     logger.info("archiving classes so that Spark starts faster from now on (takes about a minute)")
     command = [sys.executable, str(_SCRIPT), str(part), ",".join(map(str, jars.spark))]
+    # Otherwise the script's workers are the `python3` of the path, which may be of another version.
+    own = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     try:
-        subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+        subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=True, env=own
+        )
         part.rename(archive)
         # Those of environments that are gone, which would add up.
         for other in archive.parent.glob("*.jsa"):

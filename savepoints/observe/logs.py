@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from savepoints import log_context
 from savepoints.config import secrets
@@ -16,7 +16,7 @@ from savepoints.moments import rfc3339
 LogFormat = Literal["text", "json"]
 
 
-class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 has no StreamHandler[T]
+class _Handler(logging.StreamHandler[TextIO]):
     """The handler that a command adds to the root logger."""
 
 
@@ -31,7 +31,7 @@ class _AsJson(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         error = self.formatException(record.exc_info) if record.exc_info else None
         content = {
-            "at": rfc3339(datetime.fromtimestamp(record.created, timezone.utc)),
+            "at": rfc3339(datetime.fromtimestamp(record.created, UTC)),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),

@@ -23,7 +23,7 @@ from savepoints.io import Location, in_parallel
 from savepoints.model import checked_name
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = re.compile(r"^(\d{12})\.json$", re.ASCII)

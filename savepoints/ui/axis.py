@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 _STEPS = tuple(
     timedelta(minutes=one)
@@ -12,7 +12,7 @@ _STEPS = tuple(
         172800, 525600,
     )
 )  # fmt: skip
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 _LEAST = timedelta(minutes=1)
 

@@ -17,7 +17,7 @@ import importlib.util
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -91,7 +91,7 @@ def _orders(file: Path) -> tuple[Order, ...]:
     for position, customer_id, day, quantity, amount_cents in rows:
         of_day_ms = _DAY_MS * seen[day] // in_day[day]
         seen[day] += 1
-        midnight = datetime.combine(day, time.min, timezone.utc)
+        midnight = datetime.combine(day, time.min, UTC)
         orders.append(
             Order(
                 order_id=f"o-{position:06d}",

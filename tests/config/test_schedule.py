@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from savepoints.config.schedule import parse_schedule
 from savepoints.errors import UsageError
 
-NOON = datetime(2026, 11, 21, 12, 0, 30, tzinfo=timezone.utc)
+NOON = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from savepoints.handle import Store
 from spark_jobs.medallion import truth
 from tests import spark_session
 
-BEGIN = datetime(2026, 11, 2, tzinfo=timezone.utc)
+BEGIN = datetime(2026, 11, 2, tzinfo=UTC)
 BUGGY, FIXED = "tests.e2e.medallion_buggy:app", "spark_jobs.medallion.silver:app"
 TOO_HIGH = 1000
 

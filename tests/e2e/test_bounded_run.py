@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,7 @@ def ends_at_random(spark: SparkSession, desk: Desk, rng: random.Random, legs: li
                 default=orders[0].ordered_at.timestamp() * 1000,
             )
             last = orders[-1].ordered_at.timestamp() * 1000
-            moment = datetime.fromtimestamp(rng.uniform(after, last) // 1000 + 1, timezone.utc)
+            moment = datetime.fromtimestamp(rng.uniform(after, last) // 1000 + 1, UTC)
             every = records_before(servers, newest)
             wanted = {topic: dict.fromkeys(newest[topic], 0)}
             for one in every:

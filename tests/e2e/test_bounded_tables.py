@@ -6,7 +6,7 @@ Version N of the table has the events of hour N, and one late event that comes w
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.timeout(900)]
 
-BEGIN = datetime(2026, 11, 20, tzinfo=timezone.utc)
+BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 NEWEST = 6
 
 

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 PAGE = "how-to/late-rows.md"
-DAY = dt.datetime(2026, 11, 20, tzinfo=dt.timezone.utc)
+DAY = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 HOURS = range(8, 13)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,7 +32,7 @@ DAY = timedelta(days=1)
 
 def at(day: date) -> AtTime:
     """The beginning of a day: the shop's records have the times of their orders."""
-    return AtTime(datetime.combine(day, datetime.min.time(), timezone.utc))
+    return AtTime(datetime.combine(day, datetime.min.time(), UTC))
 
 
 def go(shop: Shop, where: Point) -> RolledBack:

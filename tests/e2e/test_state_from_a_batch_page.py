@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 PAGE = "how-to/state-from-a-batch.md"
-DAY = dt.datetime(2026, 11, 20, tzinfo=dt.timezone.utc)
+DAY = dt.datetime(2026, 11, 20, tzinfo=dt.UTC)
 # The last order before the batch ends is of 11:59, and the watermark is ten minutes behind.
 FIRST, NOON, LAST = 9, 12, 14
 

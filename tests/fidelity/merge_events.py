@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from savepoints.runtime.scratch_query import REPLAY_BATCH
 
-BEGINNING = dt.datetime(2026, 11, 20, 10, tzinfo=dt.timezone.utc)
+BEGINNING = dt.datetime(2026, 11, 20, 10, tzinfo=dt.UTC)
 
 _RAW: list[pa.Field[Any]] = [
     pa.field("key", pa.binary()),

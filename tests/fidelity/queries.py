@@ -23,7 +23,7 @@ SECONDS_A_FILE = 20
 # The seeds differ in the number of keys, too: with two keys some state partitions stay empty.
 KEYS = {1: 9, 2: 2, 3: 30}
 SEEDS = tuple(KEYS)
-BEGINNING = dt.datetime(2026, 11, 20, 10, tzinfo=dt.timezone.utc)
+BEGINNING = dt.datetime(2026, 11, 20, 10, tzinfo=dt.UTC)
 
 Inputs = Sequence["DataFrame"]
 

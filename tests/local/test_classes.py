@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,17 @@ def test_where_none_can_be_made_spark_starts_as_ever(fails: Fails, tmp_path: Pat
 
     assert "no space left" in said
     assert [one.name for one in (tmp_path / "classes").iterdir()] == ["lock"]
+
+
+def test_trap_the_workers_of_the_script_were_the_first_python_of_the_path(
+    fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of another version, where the environment is not activated: there was no archive."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "python2")
+
+    said = fails("import os; raise SystemExit(os.environ['PYSPARK_PYTHON'])")
+
+    assert sys.executable in said
 
 
 def test_trap_what_a_process_said_that_took_too_long_is_bytes(

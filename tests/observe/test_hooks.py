@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from savepoints.operations.run import periodic
 from savepoints.operations.savepoint import create
 from tests.samples import unpack
 
-AT = datetime(2026, 11, 21, 10, 15, 30, tzinfo=timezone.utc)
+AT = datetime(2026, 11, 21, 10, 15, 30, tzinfo=UTC)
 NOTICE = Notice("paused", "totals", AT, "paused: batch 17", 2, "sp-20261121-101530-k3f9ab", 17)
 DOCUMENT = {
     "schema_version": 1,

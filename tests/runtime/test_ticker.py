@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import chain, repeat
 
 import pytest
@@ -102,7 +102,7 @@ def test_what_is_not_due_yet_is_not_called() -> None:
 def test_trap_a_clock_set_back_does_not_stop_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour back was an hour without a savepoint."""
     hour = timedelta(hours=1)
-    times = chain([datetime.now(timezone.utc)], repeat(datetime.now(timezone.utc) - hour))
+    times = chain([datetime.now(UTC)], repeat(datetime.now(UTC) - hour))
     monkeypatch.setattr(ticker, "utc_now", lambda: next(times))
     called, enough = [], threading.Event()
 
@@ -132,7 +132,7 @@ class Leaping(Clock):
 def test_by_a_clock_of_its_own_it_is_called_at_midnight_of_each_day() -> None:
     daily = merge_schedule("daily")
     assert daily is not None
-    clock = Leaping(datetime(2026, 11, 20, 23, 30, tzinfo=timezone.utc))
+    clock = Leaping(datetime(2026, 11, 20, 23, 30, tzinfo=UTC))
     called: list[datetime] = []
     tickers: list[Ticker] = []
 
@@ -160,7 +160,7 @@ def test_trap_a_driver_that_never_lives_for_an_interval_would_save_nothing(
     minutes_ago: int | None, due_in: int
 ) -> None:
     """An interval counts from when it was last done; from then on it is one after another."""
-    begin = datetime(2026, 11, 20, 23, 30, tzinfo=timezone.utc)
+    begin = datetime(2026, 11, 20, 23, 30, tzinfo=UTC)
     since = None if minutes_ago is None else begin - timedelta(minutes=minutes_ago)
     called: list[timedelta] = []
     tickers: list[Ticker] = []

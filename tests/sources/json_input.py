@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -19,7 +19,7 @@ from savepoints.sources.archive import archive
 from savepoints.sources.events.events import Decoding
 from tests.sources.broker import Broker
 
-BEGINNING = datetime(2026, 11, 20, tzinfo=timezone.utc)
+BEGINNING = datetime(2026, 11, 20, tzinfo=UTC)
 CUSTOMERS = 7
 
 

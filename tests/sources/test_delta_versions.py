@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from tests.outputs import tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BEGIN = datetime(2026, 11, 20, tzinfo=timezone.utc)
+BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pandas as pd
 
-BEGINNING = datetime(2026, 11, 20, 10, tzinfo=timezone.utc)
+BEGINNING = datetime(2026, 11, 20, 10, tzinfo=UTC)
 
 
 def _frame(events: list[dict[str, object]]) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -64,7 +64,7 @@ def test_within_a_day_the_position_in_the_file_decides(orders: tuple[Order, ...]
 def test_the_orders_of_a_day_are_spread_evenly_over_it(orders: tuple[Order, ...]) -> None:
     """24 February 1997 has the most orders of all days, 504."""
     day = orders_between(orders, from_date=date(1997, 2, 24), until_date=date(1997, 2, 25))
-    midnight = datetime(1997, 2, 24, tzinfo=timezone.utc)
+    midnight = datetime(1997, 2, 24, tzinfo=UTC)
     assert len(day) == 504
     assert day[0].ordered_at == midnight
     assert day[252].ordered_at == midnight + timedelta(hours=12)
@@ -74,7 +74,7 @@ def test_the_orders_of_a_day_are_spread_evenly_over_it(orders: tuple[Order, ...]
 
 def test_times_are_whole_milliseconds_in_utc(orders: tuple[Order, ...]) -> None:
     assert all(order.ordered_at.microsecond % 1000 == 0 for order in orders)
-    assert {order.ordered_at.tzinfo for order in orders} == {timezone.utc}
+    assert {order.ordered_at.tzinfo for order in orders} == {UTC}
 
 
 def test_adjoining_ranges_share_no_order_and_lose_none(orders: tuple[Order, ...]) -> None:
@@ -83,7 +83,7 @@ def test_adjoining_ranges_share_no_order_and_lose_none(orders: tuple[Order, ...]
     after = orders_between(orders, from_date=cut)
     assert before + after == orders
     assert before[-1].ordered_at.date() == date(1997, 3, 31)
-    assert after[0].ordered_at == datetime(1997, 4, 1, tzinfo=timezone.utc)
+    assert after[0].ordered_at == datetime(1997, 4, 1, tzinfo=UTC)
 
 
 def test_without_the_data_package_the_hint_is_the_install_command(

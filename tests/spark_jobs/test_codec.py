@@ -6,7 +6,7 @@ import io
 import json
 import subprocess
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import fastavro
@@ -34,7 +34,7 @@ PREFIX = b"\x00\x00\x00\x00\x01"
 ORDER = Order(
     order_id="o-000012",
     customer_id=4,
-    ordered_at=datetime(1997, 1, 18, 3, 4, 5, 678_000, tzinfo=timezone.utc),
+    ordered_at=datetime(1997, 1, 18, 3, 4, 5, 678_000, tzinfo=UTC),
     quantity=2,
     amount_cents=2973,
 )
@@ -49,7 +49,7 @@ SCHEMA = fastavro.parse_schema(
     json.loads(Path(spark_jobs.orders.__path__[0], "order.avsc").read_text(encoding="utf-8"))
 )
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 longs = st.integers(-(2**63), 2**63 - 1)
 orders = st.builds(
     Order,

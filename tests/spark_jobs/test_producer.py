@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -106,7 +106,7 @@ def test_key_and_timestamp_of_a_record_are_those_of_its_order(
         assert message.key() == str(order.customer_id).encode()
         kind, timestamp_ms = message.timestamp()
         assert kind == TIMESTAMP_CREATE_TIME
-        assert datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc) == order.ordered_at
+        assert datetime.fromtimestamp(timestamp_ms / 1000, UTC) == order.ordered_at
 
 
 @pytest.mark.kafka

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from savepoints.store.retention_policy import (
 from tests.samples import BEGINNING, savepoint
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data/retention/restic.json").read_text())
-LATER = datetime(2030, 1, 1, tzinfo=timezone.utc)
+LATER = datetime(2030, 1, 1, tzinfo=UTC)
 # What restic has no word for.
 OURS = {"the last good one", "the newest of generation 1"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from tests.ui import stories
 pytestmark = pytest.mark.browser
 
 MEASURE = (Path(__file__).with_name("measure.js")).read_text()
-NOW = datetime(2026, 11, 22, 10, 15, tzinfo=timezone.utc)
+NOW = datetime(2026, 11, 22, 10, 15, tzinfo=UTC)
 SCHEMES = {"light": LIGHT, "dark": DARK}
 PAGES = ("story", "hostile", "large", "empty", "one", "report")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from tests.ui.html_page import HtmlPage
 
 SECRET = "day = 2026-11-01"
 AGAIN = "savepoints compare tiers_v1 tiers_v2 --yes"
-NOW = datetime(2026, 11, 22, 10, 15, tzinfo=timezone.utc)
+NOW = datetime(2026, 11, 22, 10, 15, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ _PACKAGES = ("pyspark", "delta-spark", "deltalake")
 _LOG_STORE = "spark.delta.logStore."
 _MANY_DRIVERS = "DynamoDB"
 _SPECIFIER = re.compile(r"(==|>=|<)([\d.]+)")
-_PYTHON = (3, 10)
+_PYTHON = (3, 11)
 
 
 def check_environment(settings: Settings) -> list[Seen]:
@@ -45,7 +45,7 @@ def _java() -> Seen:
 def _python() -> Seen:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info < _PYTHON:  # pragma: no cover  (it would not get here)
-        return Seen("Python", "broken", version, "use Python 3.10 or newer")
+        return Seen("Python", "broken", version, "use Python 3.11 or newer")
     return Seen("Python", "ok", version)
 
 

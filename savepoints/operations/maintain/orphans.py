@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from savepoints.errors import VerificationError
@@ -301,6 +301,6 @@ def _time_in(name: str) -> datetime | None:
     if not is_id(name.removesuffix(".json")):
         return None
     try:
-        return datetime.strptime(name[3:18], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc)
+        return datetime.strptime(name[3:18], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return None

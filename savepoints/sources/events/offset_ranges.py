@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 NUMBER = "replay_slice"
 # The clock before the first event, to which no late event belongs.
-NEVER = datetime.min.replace(tzinfo=timezone.utc)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+NEVER = datetime.min.replace(tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RANGES = f"__place string, __begin long, __next long, {NUMBER} int"
 # Where late events are; those that arrived are at `topic/partition`.
 _LATE = ""

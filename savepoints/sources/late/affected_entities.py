@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Each base costs a read of its state; an older one than needed costs a longer replay.
 MOST_BASES = 3
 _MOST_CANDIDATES = 30
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from savepoints.errors import UsageError
@@ -282,4 +282,4 @@ def _summed_up(checked: DataFrame) -> tuple[LateBatch, bool]:
 def _moment(micros: int | None) -> datetime | None:
     if micros is None:
         return None
-    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)

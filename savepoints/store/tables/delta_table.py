@@ -13,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from savepoints.delta_reader import files_with, open_delta, small_rows
@@ -35,7 +35,7 @@ COMMIT_RETRIES = 50
 # One commit adds one small file; so many of them are made one.
 COMPACT_FILES = 64
 _CHECKSUM = "row_sha256"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Where a table of a store has files besides those of its rows.
 _OF_A_STORE = ("_delta_log/", f"{checksums.DIRECTORY}/")

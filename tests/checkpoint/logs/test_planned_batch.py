@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 
@@ -10,7 +10,7 @@ from savepoints.checkpoint.logs import offset_log, planned_batch
 from savepoints.errors import IncompatibleError
 from tests.samples import files_of
 
-NOW = datetime(2026, 11, 22, tzinfo=timezone.utc)
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
 NOW_MS = 1_795_305_600_000
 AT = '{"orders":{"0":7}}'
 

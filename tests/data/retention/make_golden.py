@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def _kept(call: _Restic, one: dict[str, str | int]) -> dict[str, dict[str, list[
     )
     return {
         group["host"]: {
-            _text(datetime.fromisoformat(reason["snapshot"]["time"].replace("Z", "+00:00"))): [
+            _text(datetime.fromisoformat(reason["snapshot"]["time"])): [
                 match.replace(" snapshot", "") for match in reason["matches"]
             ]
             for reason in group["reasons"] or ()
@@ -142,7 +142,7 @@ class _Restic:
 
 
 def _at(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%d %H:%M").replace(tzinfo=timezone.utc)
+    return datetime.strptime(text, "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
 
 
 def _text(moment: datetime) -> str:

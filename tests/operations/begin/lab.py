@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from tests.fidelity import typed_state
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BEGINNING = datetime(2026, 11, 20, 10, tzinfo=timezone.utc)
+BEGINNING = datetime(2026, 11, 20, 10, tzinfo=UTC)
 EVENTS_A_VERSION = 16
 SECONDS_A_VERSION = 12
 KEYS = 7
@@ -153,4 +153,4 @@ def called(one: Variable) -> str:
 def watermark(after: After) -> datetime | None:
     """Return the watermark that a query goes on with, None for none."""
     at = after.watermark[1]
-    return datetime.fromtimestamp(at / 1000, timezone.utc) if at else None
+    return datetime.fromtimestamp(at / 1000, UTC) if at else None

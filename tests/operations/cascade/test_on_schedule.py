@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -192,9 +192,9 @@ def test_a_pause_by_somebody_stays_and_a_merge_under_way_is_not_waited_for(pause
 def test_daily_is_midnight_in_utc() -> None:
     daily = merge_schedule("daily")
     assert daily is not None
-    evening = datetime(2026, 11, 20, 23, 59, tzinfo=timezone.utc)
+    evening = datetime(2026, 11, 20, 23, 59, tzinfo=UTC)
 
-    assert daily.next_after(evening) == datetime(2026, 11, 21, tzinfo=timezone.utc)
+    assert daily.next_after(evening) == datetime(2026, 11, 21, tzinfo=UTC)
     assert merge_schedule("never") is None
     with pytest.raises(UsageError, match="sometimes") as refused:
         merge_schedule("sometimes")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -134,7 +134,7 @@ def test_a_store_without_conditional_writes_is_broken(
     ],
 )
 def test_clocks_are_compared(ahead: timedelta, grade: str, words: str) -> None:
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
 
     found = access._clock(now + ahead, now, now)
 
@@ -314,7 +314,7 @@ def test_the_log_store_is_explained(local_store: Store) -> None:
 
 def paced(checkpoint: Location, gap: float) -> None:
     """Let the batches have been committed with this many seconds between two."""
-    now = datetime.now(timezone.utc).timestamp()
+    now = datetime.now(UTC).timestamp()
     for number, info in enumerate(checkpoint.list("commits")):
         at = now - 1000 + number * gap
         os.utime(Path(str(checkpoint)) / info.path, (at, at))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,7 @@ def test_of_a_checkpoint_alone_it_says_what_its_files_say(sample: str, on_local:
     assert (found.query, found.generation, found.application) == (None, None, None)
     assert (found.batch_id, found.outputs, found.savepoint_id) == (newest, (), None)
     assert found.findings[0].startswith("no store was given")
-    written = datetime.fromtimestamp(commit.stat().st_mtime, timezone.utc)
+    written = datetime.fromtimestamp(commit.stat().st_mtime, UTC)
     assert abs((found.committed_at - written).total_seconds()) < 0.001
     watermark = json.loads(commit.read_text().splitlines()[1])["nextBatchWatermarkMs"]
     assert found.watermark_ms == (watermark or None)

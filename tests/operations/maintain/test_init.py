@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
-import sys
+import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,8 +18,6 @@ from savepoints.io import Location
 from savepoints.operations.maintain import init
 from savepoints.operations.maintain.init import CheckpointFacts, Source
 from tests.samples import KAFKA, unpack
-
-tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 FOUND = CheckpointFacts(
     checkpoint="s3://bucket/checkpoints/clicks",

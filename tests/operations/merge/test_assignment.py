@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from savepoints.operations.merge import assignment
 from savepoints.sources.archive.progress import ArchiveProgress, Arrival
 
-AT_9 = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=9)
+AT_9 = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=9)
 ORDERS = "orders", ArchiveProgress("x", (Arrival("orders", 0, 0, 10, 10, 9_000_000),))
 NOTHING = ArchiveProgress("", ())
 

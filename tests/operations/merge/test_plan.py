@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -76,7 +76,7 @@ def test_trap_a_column_op_that_is_misspelt_is_passed_over_without_a_word() -> No
         rejected=(Rejected("no entity", 2, ()), Rejected("no event id", 1, ())),
     )  # fmt: skip
 
-    until = datetime(2026, 11, 20, tzinfo=timezone.utc)
+    until = datetime(2026, 11, 20, tzinfo=UTC)
 
     assert plan_steps.of_batch(late, until) == (
         "the batch has columns that are not used: operation, note",

@@ -8,7 +8,7 @@ again, at the end they would be missing.
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from tests.samples import savepoint, take, unpack
 
 QUERY = "pairs"
 ARCHIVED = ArchiveProgress("x", (Arrival("events", 0, 0, 30, 30, 9_000_000),))
-AT_9 = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=9)
+AT_9 = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=9)
 OF_PAIRS = cast(Assignment, SimpleNamespace(live=SimpleNamespace(name=QUERY)))
 
 

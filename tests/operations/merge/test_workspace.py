@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 def events(spark: SparkSession) -> DataFrame:
     """Rows of all types that events have, with nulls and a time before the epoch."""
     text = F.encode(F.concat(F.lit("ä\0"), F.col("id").cast("string")), "utf-8")
-    moment = F.lit(datetime(1931, 2, 3, 4, 5, 6, 789, tzinfo=timezone.utc))
+    moment = F.lit(datetime(1931, 2, 3, 4, 5, 6, 789, tzinfo=UTC))
     given = {"event_time": moment, "key": text, "value": text}
     return spark.range(50).select(
         *(

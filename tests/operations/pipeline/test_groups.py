@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 
@@ -30,7 +30,7 @@ def queries(local_store: Store, on_local: Location) -> Queries:
 
 
 def test_a_group_without_a_name_is_called_by_its_time() -> None:
-    moment = datetime(2026, 11, 25, 10, 15, tzinfo=timezone.utc)
+    moment = datetime(2026, 11, 25, 10, 15, tzinfo=UTC)
     assert groups.tag_of(moment) == "group-20261125T101500Z"
 
 

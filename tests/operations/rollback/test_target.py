@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ from tests.templates import made_once
 pytestmark = pytest.mark.drawn(3)
 
 QUERY = "totals"
-NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from savepoints.outputs.compare import by_key, sql_metrics
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(8)]
 
 ROWS = 20_000
-MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 Row = dict[str, Any]
 
 

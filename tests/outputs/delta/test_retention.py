@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -68,7 +68,7 @@ def test_the_newest_version_never_expires(on_local: Location) -> None:
     found = retention.of_output(pinned(uri, 1))
 
     assert (found.newest, found.files_until, found.log_until, found.until) == (1, None, None, None)
-    assert found.problem(datetime.now(timezone.utc) + 1000 * DAY) is None
+    assert found.problem(datetime.now(UTC) + 1000 * DAY) is None
 
 
 def test_files_live_from_the_next_commit_and_the_log_from_its_own(place: Location) -> None:
@@ -115,7 +115,7 @@ def test_times_in_commits_win_over_those_of_files(on_local: Location) -> None:
 
     found = retention.of_output(pinned(uri, 0))
 
-    moment = datetime.fromtimestamp(1_700_000_000, timezone.utc)
+    moment = datetime.fromtimestamp(1_700_000_000, UTC)
     assert found.files_until == moment + 7 * DAY
 
 

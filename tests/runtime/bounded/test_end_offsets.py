@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ def test_a_time_without_a_zone_and_one_in_the_future_are_refused(local_store: St
     with pytest.raises(UsageError, match="no time zone"):
         resolve(local_store, "2026-11-20T10:00:00")
     with pytest.raises(UsageError, match="is in the future"):
-        resolve(local_store, f"{datetime.now(timezone.utc).year + 1}-01-01T00:00:00Z")
+        resolve(local_store, f"{datetime.now(UTC).year + 1}-01-01T00:00:00Z")
 
 
 def test_a_savepoint_is_where_its_cut_was(local_store: Store) -> None:

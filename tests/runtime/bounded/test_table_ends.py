@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -15,7 +15,7 @@ from savepoints.runtime.bounded import table_ends
 from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.sources.delta_versions import TableVersions
 
-BEGIN = datetime(2026, 11, 20, tzinfo=timezone.utc)
+BEGIN = datetime(2026, 11, 20, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 

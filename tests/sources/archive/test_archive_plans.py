@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from savepoints.sources.archive.progress import ArchiveProgress, Arrival
 from savepoints.sources.archive.table import File
 from savepoints.sources.combined import archive_then_kafka
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("a", pa.int64())])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
 
-_BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def events(spark: SparkSession, entities: list[str], first: int, part: int = 0) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.reset_targets import Target
 
-EPOCH = datetime(2026, 11, 20, tzinfo=timezone.utc)
+EPOCH = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def archived(*stretches: tuple[int, int], partition: int = 0) -> ArchiveProgress:

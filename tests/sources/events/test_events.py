@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-NOW = datetime(2026, 11, 20, tzinfo=timezone.utc)
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 # Customer, and the id of the order; what has none is no order.
 ORDERS = [("ann", "1"), (None, "2"), ("bob", "3"), ("ann", "4")]
 
@@ -61,8 +61,8 @@ def test_trap_the_texts_of_ids_and_entities_are_the_same_in_all_sessions(
 ) -> None:
     """In New York both times are half past one, and a cast without ANSI writes 1E-7."""
     rows = [
-        (None, b"", "orders", 0, 0, datetime(2026, 11, 1, 5, 30, tzinfo=timezone.utc), 0, None),
-        (None, b"", "orders", 0, 1, datetime(2026, 11, 1, 6, 30, tzinfo=timezone.utc), 0, None),
+        (None, b"", "orders", 0, 0, datetime(2026, 11, 1, 5, 30, tzinfo=UTC), 0, None),
+        (None, b"", "orders", 0, 1, datetime(2026, 11, 1, 6, 30, tzinfo=UTC), 0, None),
     ]
     spark.createDataFrame(rows, RAW_SCHEMA).write.parquet(str(tmp_path / "records"))
 

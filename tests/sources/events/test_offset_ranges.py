@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-BEGINNING = datetime(2026, 1, 1, tzinfo=timezone.utc)
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Event(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,12 +59,12 @@ def test_only_what_is_missing_under_a_merge_is_produced(
 def test_trap_a_record_of_1970_is_not_given_the_present_time(spark: SparkSession) -> None:
     schema = "event_id string, timestamp timestamp"
     for millis in (0, -1):
-        moment = datetime.fromtimestamp(millis / 1000, timezone.utc)
+        moment = datetime.fromtimestamp(millis / 1000, UTC)
         late = spark.createDataFrame([("a1", moment)], schema)
         with pytest.raises(LateBatchError, match="record of event a1 cannot be produced"):
             produce_late.require_timestamps(late)
 
-    first = datetime.fromtimestamp(0.001, timezone.utc)
+    first = datetime.fromtimestamp(0.001, UTC)
     produce_late.require_timestamps(spark.createDataFrame([("a1", first)], schema))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -15,7 +15,7 @@ from tests import draw
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BEGINNING = datetime(2026, 1, 1, tzinfo=timezone.utc)
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 COLUMNS = (
     "entity string, event_time timestamp, topic string, partition int, offset long, merge_id string"
 )

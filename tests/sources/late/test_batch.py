@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.drawn(8)
 
-NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 FIELDS = "order_id string, client string, at timestamp, cents bigint"
 
 
@@ -101,7 +101,7 @@ def taken(
 
 def orders_of(batch: LateBatch) -> list[tuple[Any, ...]]:
     found = batch.events.select("op", "event_id", "entity", "event_time").collect()
-    return sorted((*one[:3], one[3].astimezone(timezone.utc)) for one in found)
+    return sorted((*one[:3], one[3].astimezone(UTC)) for one in found)
 
 
 def expected(orders: Sequence[Mapping[str, Any]], op: str = "insert") -> list[tuple[Any, ...]]:
@@ -130,7 +130,7 @@ def test_only_what_is_from_before_a_time_is_looked_at(spark: SparkSession, tmp_p
 @pytest.mark.spark
 def test_the_files_in_the_documents_mean_what_they_say(spark: SparkSession, tmp_path: Path) -> None:
     """Two ways of writing a moment; an id that is known is left out, unless it is replaced."""
-    moment = datetime(2026, 11, 20, 10, 15, tzinfo=timezone.utc)
+    moment = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
     late, replacing = (block.replace("customer", "client") for block in blocks("merging.md", "csv"))
     (tmp_path / "late.csv").write_text(late)
     (tmp_path / "replacing.csv").write_text(replacing)

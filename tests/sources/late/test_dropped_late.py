@@ -36,7 +36,7 @@ def test_events_behind_the_watermark_of_their_batch_are_counted_trap_at_the_wate
         ("b", 0, 2, 10),  # Dropped.
         ("a", -1, 2, 10),
     ]
-    rows = [(*one[:3], dt.datetime.fromtimestamp(one[3], dt.timezone.utc)) for one in events]
+    rows = [(*one[:3], dt.datetime.fromtimestamp(one[3], dt.UTC)) for one in events]
     frame = spark.createDataFrame(
         rows, "topic string, partition int, offset long, event_time timestamp"
     )
@@ -49,7 +49,7 @@ def test_trap_a_watermark_of_zero_drops_what_is_as_old_as_a_default_value(
 ) -> None:
     """Spark's first watermark is 1970, and an event without a time often says that it is as old."""
     frame = spark.createDataFrame(
-        [("a", 0, 0, dt.datetime.fromtimestamp(0, dt.timezone.utc))],
+        [("a", 0, 0, dt.datetime.fromtimestamp(0, dt.UTC))],
         "topic string, partition int, offset long, event_time timestamp",
     )
     assert dropped_late.count(frame, BATCHES) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,7 @@ def value(chance: random.Random, spark_type: Any) -> Any:
         T.FloatType: struct.unpack("<f", chance.randbytes(3) + b"\x41")[0],
         T.DoubleType: chance.choice([0.5, float("nan"), float("-inf"), chance.random()]),
         T.DateType: date(1970, 1, 1) + day,
-        T.TimestampType: datetime(1970, 1, 1, tzinfo=timezone.utc) + day,
+        T.TimestampType: datetime(1970, 1, 1, tzinfo=UTC) + day,
         T.TimestampNTZType: datetime(1970, 1, 1) + day,  # noqa: DTZ001
         T.StringType: text(chance),
         T.BinaryType: chance.randbytes(chance.randrange(20)),

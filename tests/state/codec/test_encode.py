@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from datetime import timezone
+from datetime import UTC
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,7 +143,7 @@ LEAVES = {
     "long": st.integers(-(1 << 63), (1 << 63) - 1),
     "float": st.floats(width=32, allow_nan=False),
     "double": st.floats(allow_nan=False),
-    "timestamp": st.datetimes(timezones=st.just(timezone.utc)),
+    "timestamp": st.datetimes(timezones=st.just(UTC)),
     "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
     "binary": st.binary(max_size=40),
     "decimal(18,4)": st.integers(1 - 10**18, 10**18 - 1).map(lambda n: Decimal(n).scaleb(-4)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -95,7 +95,7 @@ def test_what_delta_cleaned_up_itself_is_not_missed(
     made.location.delete([gone])
     assert checksums.problems(made.location) == {gone: "is missing"}
 
-    later = datetime.now(timezone.utc) + timedelta(days=31)
+    later = datetime.now(UTC) + timedelta(days=31)
     monkeypatch.setattr(checksums, "utc_now", lambda: later)
 
     assert checksums.problems(made.location) == {}
@@ -113,7 +113,7 @@ def test_trap_checksums_of_what_delta_cleaned_up_stay_for_ever(
     delta.create_checkpoint()
     made.append([{"id": "next", "number": 1}])
     made.location.delete([f"_delta_log/{version:020}.json" for version in range(delta.version())])
-    later = datetime.now(timezone.utc) + timedelta(days=31)
+    later = datetime.now(UTC) + timedelta(days=31)
     assert checksums.outdated(made.location, later) == [], "Delta would have missed them"
 
     monkeypatch.setattr(checksums, "utc_now", lambda: later)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -15,7 +15,7 @@ from savepoints.store.tables.merge_ledger import Ledger, Merge
 
 # What the generations of merges descend from, as the ledger knows it of itself.
 DESCENT = {2: ("orders/1",), 3: ("orders/1", "orders/2"), 5: ("orders/1", "orders/2", "orders/4")}
-START = datetime(2026, 11, 22, tzinfo=timezone.utc)
+START = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def at(minute: int) -> datetime:
