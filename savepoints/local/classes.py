@@ -13,7 +13,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from importlib import metadata
 from pathlib import Path
 
@@ -26,7 +25,8 @@ _SCRIPT = Path(__file__).parent / "resources" / "local" / "load_classes.py"
 # Of an archive that does not fit, Java warns on stdout, where a command may print JSON.
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 _SECONDS = 180
-_KEPT_SECONDS = 30 * 24 * 3600
+# Archives: each environment has its own, also one that is gone.
+_KEPT = 10
 
 
 def java_option(java: Java, jars: Jars) -> str:
@@ -56,7 +56,8 @@ def java_option(java: Java, jars: Jars) -> str:
 def _make(archive: Path, jars: Jars) -> bool:
     """Run a small query and keep the classes that it loaded; say whether that worked."""
     part = archive.with_suffix(".part")
-    part.unlink(missing_ok=True)
+    for left in archive.parent.glob("*.part"):  # of a process that was killed: only one makes any
+        left.unlink()
     logger.info("archiving classes so that Spark starts faster from now on (takes about a minute)")
     command = [sys.executable, str(_SCRIPT), str(part), ",".join(map(str, jars.spark))]
     # Otherwise the script's workers are the `python3` of the path, which may be of another version.
@@ -66,10 +67,9 @@ def _make(archive: Path, jars: Jars) -> bool:
             command, capture_output=True, text=True, timeout=_SECONDS, check=True, env=own
         )
         part.rename(archive)
-        # Those of environments that are gone, which would add up.
-        for other in archive.parent.glob("*.jsa"):
-            if time.time() - other.stat().st_atime > _KEPT_SECONDS:
-                other.unlink()
+        used = sorted(archive.parent.glob("*.jsa"), key=lambda one: -one.stat().st_atime)
+        for other in used[_KEPT:]:
+            other.unlink()
     except (subprocess.SubprocessError, OSError) as error:
         # Only time is lost.
         # Both would say the command, which has the paths of all jars.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,6 +50,29 @@ def test_trap_java_warns_on_stdout_of_an_archive_of_another_class_path(
     done = subprocess.run([java[0], *options, *java[1:]], capture_output=True, check=True)
 
     assert done.stdout == b""
+
+
+def test_trap_archives_of_environments_that_are_gone_filled_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200 MB each: after a day with many environments it was 4 GB, with parts of killed ones."""
+    java, jars = find_java(), resolve_jars()
+    monkeypatch.setenv("SAVEPOINTS_CACHE", str(tmp_path))
+    script = tmp_path / "load_classes.py"
+    script.write_text("import sys; open(sys.argv[1], 'w').close()")
+    monkeypatch.setattr(classes, "_SCRIPT", script)
+    directory = tmp_path / "classes"
+    directory.mkdir()
+    (directory / "killed.part").touch()
+    for used in range(12):
+        (directory / f"{used}.jsa").touch()
+        os.utime(directory / f"{used}.jsa", (used, 100 - used))
+
+    option = classes.java_option(java, jars)
+
+    kept = {one.name for one in directory.iterdir()}
+    mine = {Path(word.partition("=")[2]).name for word in option.split() if "Shared" in word}
+    assert kept == {"lock", *mine, *(f"{used}.jsa" for used in range(3, 12))}
 
 
 Fails = Callable[[str], str]
