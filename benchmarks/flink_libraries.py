@@ -5,7 +5,6 @@ Only its jars are used, by Java; nothing of it is imported into this process.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import subprocess
@@ -13,7 +12,7 @@ import venv
 from pathlib import Path
 
 from savepoints.errors import EnvironmentUnfitError
-from savepoints.local.jars import cache_directory
+from savepoints.local.cache import cache_directory, filling
 
 _LOG = logging.getLogger(__name__)
 _PINNED = Path(__file__).with_name("flink.txt")
@@ -46,9 +45,7 @@ def jars() -> Path:
     """
     digest = hashlib.sha256(_PINNED.read_bytes()).hexdigest()[:16]
     place = cache_directory() / "flink" / digest
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with (place.parent / "lock").open("w") as exclusive:
-        fcntl.flock(exclusive, fcntl.LOCK_EX)  # let one download, and the others wait
+    with filling(place.parent):
         if not (place / "complete").exists():
             _install(place)
     return next(place.glob("lib/python*/site-packages/pyflink/lib"))

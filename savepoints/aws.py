@@ -44,7 +44,8 @@ def endpoint() -> str | None:
 def _has_profiles() -> bool:
     """Say whether there is a file of profiles: without one, nothing slow has to be imported."""
     files = (os.environ.get(name) or usual for name, usual in _FILES.items())
-    return any(Path(file).expanduser().exists() for file in files)
+    # pathlib raises where nobody has a home, as in a container with a user of its own.
+    return any(Path(os.path.expanduser(file)).exists() for file in files)  # noqa: PTH111
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,6 @@ own driver of `abfss://` cannot be tried on it.
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import hmac
 import http.client
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from savepoints.local.jars import cache_directory
+from savepoints.local.cache import cache_directory, filling
 from savepoints.local.service import Launch, free_ports
 
 VERSION = "3.35.0"
@@ -44,9 +43,7 @@ def install() -> Path:
         if os.environ.get(REQUIRED):
             pytest.fail(f"there is no npm, and {REQUIRED} is set")
         pytest.skip("there is no npm, which installs Azurite")
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as exclusive:
-        fcntl.flock(exclusive, fcntl.LOCK_EX)  # let one install, and the others wait
+    with filling(directory):
         if not program.exists():
             words = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"]
             subprocess.run([*words, "--prefix", str(directory), f"azurite@{VERSION}"], check=True)

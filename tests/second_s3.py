@@ -16,7 +16,6 @@ the write. Unlike S3 it cannot have an object `a` beside an object `a/b`; nothin
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import os
 import re
@@ -29,7 +28,7 @@ import pytest
 
 from savepoints.io import Location
 from savepoints.local import s3
-from savepoints.local.jars import cache_directory
+from savepoints.local.cache import cache_directory, filling
 from savepoints.local.service import Launch, free_ports
 
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
@@ -66,9 +65,7 @@ def install() -> Path:
         if os.environ.get(REQUIRED):
             pytest.fail(f"{missing}, and {REQUIRED} is set")
         pytest.skip(missing)
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as exclusive:
-        fcntl.flock(exclusive, fcntl.LOCK_EX)  # let one build, and the others wait
+    with filling(directory):
         if not program.exists():
             _build(directory / "part").rename(program)
     return program

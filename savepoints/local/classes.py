@@ -7,7 +7,6 @@ Java and the class path are the same, and passes over without a word otherwise.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -16,7 +15,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from savepoints.local.jars import Jars, cache_directory, pyspark_directory
+from savepoints.errors import EnvironmentUnfitError
+from savepoints.local.cache import cache_directory, filling
+from savepoints.local.jars import Jars, pyspark_directory
 from savepoints.local.java import Java
 
 logger = logging.getLogger(__name__)
@@ -45,16 +46,18 @@ def java_option(java: Java, jars: Jars) -> str:
     name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     archive = cache_directory() / "classes" / f"{name}.jsa"
     if not archive.is_file():
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        with (archive.parent / "lock").open("w") as exclusive:
-            fcntl.flock(exclusive, fcntl.LOCK_EX)  # let one make it, and the others wait
-            if not archive.is_file() and not _make(archive, jars):
-                return ""
+        try:
+            with filling(archive.parent):
+                if not archive.is_file():
+                    _make(archive, jars)
+        except (EnvironmentUnfitError, subprocess.SubprocessError, OSError) as error:
+            _warn(error)
+            return ""
     return f"-XX:SharedArchiveFile={archive} {_SILENT}"
 
 
-def _make(archive: Path, jars: Jars) -> bool:
-    """Run a small query and keep the classes that it loaded; say whether that worked."""
+def _make(archive: Path, jars: Jars) -> None:
+    """Run a small query and keep the classes that it loaded."""
     part = archive.with_suffix(".part")
     for left in archive.parent.glob("*.part"):  # of a process that was killed: only one makes any
         left.unlink()
@@ -62,26 +65,23 @@ def _make(archive: Path, jars: Jars) -> bool:
     command = [sys.executable, str(_SCRIPT), str(part), ",".join(map(str, jars.spark))]
     # Otherwise the script's workers are the `python3` of the path, which may be of another version.
     own = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    try:
-        subprocess.run(
-            command, capture_output=True, text=True, timeout=_SECONDS, check=True, env=own
-        )
-        part.rename(archive)
-        used = sorted(archive.parent.glob("*.jsa"), key=lambda one: -one.stat().st_atime)
-        for other in used[_KEPT:]:
-            other.unlink()
-    except (subprocess.SubprocessError, OSError) as error:
-        # Only time is lost.
-        # Both would say the command, which has the paths of all jars.
-        why = str(error)
-        if isinstance(error, subprocess.TimeoutExpired):
-            why = f"it took more than {_SECONDS} s; the next start tries again"
-        elif isinstance(error, subprocess.CalledProcessError):
-            why = " ".join((f"exit code {error.returncode}", *error.stderr.splitlines()[-1:]))
-        logger.warning(
-            "could not archive Spark's classes, so Spark starts no faster than before, and all "
-            "else is the same: %s",
-            why,
-        )
-        return False
-    return True
+    subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True, env=own)
+    part.rename(archive)
+    used = sorted(archive.parent.glob("*.jsa"), key=lambda one: -one.stat().st_atime)
+    for other in used[_KEPT:]:
+        other.unlink()
+
+
+def _warn(error: Exception) -> None:
+    """Say why there is no archive: only time is lost."""
+    # Errors of the script would say its command, which has the paths of all jars.
+    why = str(error)
+    if isinstance(error, subprocess.TimeoutExpired):
+        why = f"it took more than {_SECONDS} s; the next start tries again"
+    elif isinstance(error, subprocess.CalledProcessError):
+        why = " ".join((f"exit code {error.returncode}", *error.stderr.splitlines()[-1:]))
+    logger.warning(
+        "could not archive Spark's classes, so Spark starts no faster than before, and all "
+        "else is the same: %s",
+        why,
+    )

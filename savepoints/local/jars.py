@@ -9,7 +9,6 @@ complete. From then on no Java and no network is needed to find the jars.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import logging
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
+from savepoints.local.cache import cache_directory, filling
 from savepoints.local.java import find_java
 from savepoints.spark.versions import SparkVersion
 
@@ -96,9 +96,7 @@ def resolve(lock_directory: Path) -> tuple[Path, ...]:
     cache = cache_directory() / "jars"
     directory = cache / hashlib.sha256(lock).hexdigest()[:16]
     if not directory.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        with (cache / "lock").open("w") as exclusive:
-            fcntl.flock(exclusive, fcntl.LOCK_EX)  # let one download, and the others wait
+        with filling(cache):
             if not directory.is_dir():
                 _download(lock_directory, checksums, directory)
     problems = _problems(directory, checksums)
@@ -107,15 +105,6 @@ def resolve(lock_directory: Path) -> tuple[Path, ...]:
         hint = f"remove {directory} and run the command again"
         raise EnvironmentUnfitError(message, hint=hint, jars=sorted(problems))
     return tuple(directory / name for name in checksums)
-
-
-def cache_directory() -> Path:
-    """Return the directory for what is downloaded once: `$SAVEPOINTS_CACHE`, or XDG's."""
-    chosen = os.environ.get("SAVEPOINTS_CACHE")
-    if chosen:
-        return Path(chosen).absolute()
-    xdg = os.environ.get("XDG_CACHE_HOME")
-    return (Path(xdg) if xdg else Path.home() / ".cache") / "savepoints"
 
 
 def pyspark_directory() -> Path:

@@ -24,7 +24,7 @@ import yaml
 from savepoints.cli.main import cli
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.local.jars import cache_directory
+from savepoints.local.cache import cache_directory
 from tests.samples import take, unpack
 
 ROOT = Path(__file__).parents[2]

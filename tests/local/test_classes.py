@@ -104,6 +104,18 @@ def test_where_none_can_be_made_spark_starts_as_ever(fails: Fails, tmp_path: Pat
     assert [one.name for one in (tmp_path / "classes").iterdir()] == ["lock"]
 
 
+def test_trap_in_a_cache_that_cannot_be_written_to_there_is_no_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have the jars, in an image that another user runs: Spark starts as ever."""
+    java, jars = find_java(), resolve_jars()
+    monkeypatch.setenv("SAVEPOINTS_CACHE", str(tmp_path))
+    (tmp_path / "classes").touch()
+
+    assert classes.java_option(java, jars) == ""
+    assert f"cannot write to {tmp_path / 'classes'}" in caplog.text
+
+
 def test_trap_the_workers_of_the_script_were_the_first_python_of_the_path(
     fails: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
