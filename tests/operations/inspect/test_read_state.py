@@ -343,7 +343,7 @@ def test_rows_are_chosen_by_key_and_by_expression(samples: Store, spark: SparkSe
     ("sample", "wanted", "problem", "hint"),
     [
         ("rocksdb", {"key": {"customer": "1"}}, "no field 'customer'", "its fields: k"),
-        ("rocksdb", {"key": {"k": "three"}}, "three is not a valid bigint", "--where"),
+        ("rocksdb", {"key": {"k": "three"}}, "'three' is not a valid bigint", "--where"),
         ("grand_total", {"key": {"k": "3"}}, "no field 'k'", "this state has no key"),
         ("rocksdb", {"where": "key.j > 1"}, "FIELD_NOT_FOUND", "key.k, value.count, value.sum"),
         ("rocksdb", {"where": "key.k >"}, "PARSE_SYNTAX_ERROR", "the columns are key.k"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 
 import pytest
 
@@ -16,6 +17,7 @@ from savepoints.operations.maintain.rebuild_catalog import Rebuilt
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.tables.catalog import Catalog
+from tests.processes import killed_at
 from tests.samples import contents, lasting, savepoint, take, unpack
 from tests.templates import made_once
 
@@ -134,6 +136,24 @@ def test_only_rows_that_differ_are_changed(local_store: Store, on_local: Locatio
     assert f"remove the catalog row of {stray.id}, which has no manifest" in {
         step.what for step in plan.steps
     }
+
+
+@pytest.mark.parametrize("point", ["anew", "rows"])
+def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
+    point: str, local_store: Store, on_local: Location
+) -> None:
+    known = filled(local_store, on_local)
+    local_store.catalog.remove([known[0].id])
+    local_store.catalog.add(savepoint(3, query="stray"))
+    if point == "anew":
+        local_store.root.put(f"{LOG}/{1:020}.json", b"{")
+    words = ("check", "--rebuild-catalog", "--yes", "--store", str(local_store.root))
+
+    assert killed_at(f"rebuild-catalog.{point}", *words) == -signal.SIGKILL
+    assert killed_at("", *words) == 0
+
+    assert local_store.reopened().catalog.all() == known
+    assert rebuild_catalog.plan(local_store).done
 
 
 def test_a_row_whose_manifest_is_damaged_stays_and_is_named(

@@ -123,7 +123,8 @@ def test_a_plain_driver_takes_groups_of_its_pipeline_while_all_go_on(
     gold, number = local_store.query("gold"), 2
 
     with gold.periodic_groups(every="1s"):
-        while len(gold.groups()) < 4:
+        # However slow a round is, gold has gone on between some of them.
+        while len({group.savepoints[0].cut.batch_id for group in gold.groups()}) < 3:
             assert number < 100
             lake.give(number := number + 2)
             for name in NAMES:
@@ -138,7 +139,7 @@ def test_a_plain_driver_takes_groups_of_its_pipeline_while_all_go_on(
         (total,) = DeltaTable(lake.uri("gold"), saved["gold"]).to_pandas()["total"]
         assert total == DeltaTable(lake.uri("silver"), read).to_pandas()["n"].sum()
         totals.add(total)
-    assert len(totals) > 1
+    assert len(totals) >= 3
 
 
 def versions(lake: Lake, name: str) -> list[int]:
