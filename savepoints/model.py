@@ -74,8 +74,7 @@ def several(values: Iterable[_T], name: str) -> tuple[_T, ...]:
     """
     if isinstance(values, str):
         raise UsageError(
-            f"{name} is the text {values!r}, but must be a list",
-            hint=f"write {name}=[{values!r}]",
+            f"{name} is the text {values!r}, but must be a list", hint=f"write {name}=[{values!r}]"
         )
     return tuple(values)
 

@@ -17,13 +17,7 @@ from savepoints.errors import IncompatibleError, SavepointsError
 from savepoints.io import Location
 from savepoints.runtime.app import App
 from savepoints.runtime.failure import cause, report
-from savepoints.runtime.runner import (
-    EMPTY,
-    output_mode,
-    record_schema,
-    run_on_nothing,
-    run_once,
-)
+from savepoints.runtime.runner import EMPTY, output_mode, record_schema, run_on_nothing, run_once
 from savepoints.spark.session import own_session
 from savepoints.spark.versions import SparkVersion
 from savepoints.state.plan import join_keys

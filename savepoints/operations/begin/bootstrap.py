@@ -188,10 +188,7 @@ def execute(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -
         saved = new_query.save(plan, store, log, "final", check=held.check, progress=progress)
         log.finish()
     return Bootstrapped(
-        **{
-            **generation_change.summary(plan, time.monotonic() - started),
-            "savepoint_id": saved.id,
-        },
+        **{**generation_change.summary(plan, time.monotonic() - started), "savepoint_id": saved.id},
         batch_id=saved.cut.batch_id,
         ends=plan.ends,
         batches=saved.cut.batch_id + 1,
@@ -234,11 +231,7 @@ def _run(
     native.claim(target, plan.operation_id)
     settings = bindings.complete(store)
     recorder = Recorder(
-        store.root,
-        plan.query,
-        plan.generation,
-        target,
-        retained=settings.spark.retained_batches,
+        store.root, plan.query, plan.generation, target, retained=settings.spark.retained_batches
     )
     with store.scratch() as scratch, recorder:
         run_to_point.to(
@@ -268,11 +261,7 @@ def _bound(plan: BootstrapPlan, settings: Settings, scratch: Location) -> Settin
 
 
 def _require_same_result(
-    store: Store,
-    new: NewQuery,
-    end: KafkaEnd | TableEnd,
-    operation_id: str,
-    progress: Progress,
+    store: Store, new: NewQuery, end: KafkaEnd | TableEnd, operation_id: str, progress: Progress
 ) -> None:
     """Refuse batches of another size than streaming had where they come to another result."""
     from savepoints.spark.session import session

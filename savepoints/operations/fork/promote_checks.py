@@ -166,12 +166,7 @@ def _of_lag(live: Generation, settings: Settings) -> Check:
     return Check("lag", most is None or behind <= most, f"{behind} records to read{limit}")
 
 
-def _of_comparison(
-    store: Store,
-    live: Generation,
-    fork: Generation,
-    progress: Progress,
-) -> Check:
+def _of_comparison(store: Store, live: Generation, fork: Generation, progress: Progress) -> Check:
     """Say what `compare` finds about outputs; their savepoints stay."""
     saved = [
         create.save(

@@ -163,11 +163,7 @@ def _ordered(store: Store, query: str, name: str, wait: timedelta, progress: Pro
 
 
 def execute(
-    plan: GroupPlan,
-    store: Store,
-    *,
-    wait: timedelta = _WAIT,
-    progress: Progress = silent,
+    plan: GroupPlan, store: Store, *, wait: timedelta = _WAIT, progress: Progress = silent
 ) -> Group:
     """Take the savepoints; run again after a crash, those that have the tag are not taken again.
 

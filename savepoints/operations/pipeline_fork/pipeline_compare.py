@@ -219,12 +219,7 @@ def _metrics(
 def _savepoint(store: Store, query: str, app: str, progress: Progress) -> Savepoint:
     generation = store.generations.current(query)
     taken = final_savepoint.savepoint(
-        store,
-        generation,
-        forms=FORMS,
-        app=app,
-        moved=False,
-        progress=progress,
+        store, generation, forms=FORMS, app=app, moved=False, progress=progress
     )
     if taken is None:
         raise NoCommittedBatchError(

@@ -133,11 +133,7 @@ def undo(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent) -
 
 
 def _follow(
-    member: ForkedMember,
-    store: Store,
-    copies: Mapping[str, str],
-    log: Journal,
-    progress: Progress,
+    member: ForkedMember, store: Store, copies: Mapping[str, str], log: Journal, progress: Progress
 ) -> None:
     """Let a fork read what its table had at the cut, and go on in the copy of the table."""
     if not member.reads or log.is_done("followed"):

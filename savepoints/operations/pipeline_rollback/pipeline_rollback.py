@@ -20,12 +20,7 @@ from savepoints.checkpoint import position
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
-from savepoints.operations.pipeline import (
-    follow,
-    joint_plan,
-    standstill,
-    topic_reads,
-)
+from savepoints.operations.pipeline import follow, joint_plan, standstill, topic_reads
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline_rollback import exact_time, rollback_plan
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
@@ -101,11 +96,7 @@ def execute(
 
 
 def undo(
-    plan: JointPlan,
-    store: Store,
-    *,
-    wait: timedelta = _WAIT,
-    progress: Progress = silent,
+    plan: JointPlan, store: Store, *, wait: timedelta = _WAIT, progress: Progress = silent
 ) -> None:
     """Take an interrupted operation on several queries back; killed, it is run again.
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from savepoints.errors import (
-    NotFoundError,
-    UsageError,
-)
+from savepoints.errors import NotFoundError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import new_id
 from savepoints.moments import utc_now
@@ -332,11 +329,7 @@ def make(
         passed = [read.topic for read in cut.topic_reads]
         again = restore_checks.topics_read_again(store, cut.savepoint, besides=passed)
         alone = replace(
-            alone,
-            operation_id=name,
-            command=command,
-            verb=VERB,
-            warnings=(*alone.warnings, *again),
+            alone, operation_id=name, command=command, verb=VERB, warnings=(*alone.warnings, *again)
         )
         writer = options.writers.get(query)
         return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads)
@@ -353,10 +346,7 @@ def make(
         steps=tuple(rollback_text.steps(members, cuts, paused)),
         warnings=tuple(
             dict.fromkeys(
-                (
-                    *present_ahead.notes(store, found, members),
-                    *rollback_text.notes(found, members),
-                )
+                (*present_ahead.notes(store, found, members), *rollback_text.notes(found, members))
             )
         ),
         command=command,

@@ -20,11 +20,7 @@ from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offset
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings
-from savepoints.errors import (
-    IncompatibleError,
-    NoCommittedBatchError,
-    TargetExistsError,
-)
+from savepoints.errors import IncompatibleError, NoCommittedBatchError, TargetExistsError
 from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.moments import rfc3339
@@ -298,10 +294,7 @@ def _counted(
     mine = recreated_topics.forgotten(now.positions, recreated)
     is_whole = state == "empty" and scope is None and not skipped
     level = reset_offsets.leveled(mine, target, is_whole=is_whole)
-    return level, (
-        *recreated_topics.notes(recreated),
-        *reset_offsets.note_of_level(mine, level),
-    )
+    return level, (*recreated_topics.notes(recreated), *reset_offsets.note_of_level(mine, level))
 
 
 def _unstarted(

@@ -161,11 +161,7 @@ def notes(positions: Sequence[KafkaOffsets], moves: Sequence[Move]) -> Iterator[
 
 
 def _require_topics(
-    query: str,
-    positions: Sequence[KafkaOffsets],
-    found: Collection[str],
-    *,
-    allow_data_loss: bool,
+    query: str, positions: Sequence[KafkaOffsets], found: Collection[str], *, allow_data_loss: bool
 ) -> None:
     """Refuse to leave out a topic that was deleted, unless its source has others and it may."""
     missing = sorted({topic for one in positions for topic in one} - {*found})

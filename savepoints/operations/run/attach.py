@@ -64,11 +64,7 @@ class Attached:
     """The savepoints and the lease of one query, until it ends or `detach` or `stop` is called."""
 
     def __init__(
-        self,
-        subject: Subject,
-        schedule: Schedule,
-        held: Lease,
-        leases: ExitStack,
+        self, subject: Subject, schedule: Schedule, held: Lease, leases: ExitStack
     ) -> None:
         """Begin."""
         self._query = subject.query

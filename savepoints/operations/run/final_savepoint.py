@@ -36,12 +36,7 @@ def savepoint(
         if there is not None and all(one.is_exact for one in there.output_topics):
             return there
     taken = take(
-        store,
-        generation.query,
-        forms=forms,
-        outputs=outputs,
-        output_topics=output_topics,
-        app=app,
+        store, generation.query, forms=forms, outputs=outputs, output_topics=output_topics, app=app
     )
     if taken is not None:
         progress(f"took the savepoint {taken.id} of batch {taken.cut.batch_id}")

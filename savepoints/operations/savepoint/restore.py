@@ -22,11 +22,7 @@ from savepoints.errors import NativeOnlyError, TargetExistsError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Form, OperatorState, Provider, Savepoint
 from savepoints.observe.recorder import recorded
-from savepoints.operations.savepoint import (
-    forms,
-    restore_checks,
-    restored_layout,
-)
+from savepoints.operations.savepoint import forms, restore_checks, restored_layout
 from savepoints.operations.savepoint.restore_checks import Accepts
 from savepoints.operations.savepoint.restored_layout import LayoutChange
 from savepoints.operations.savepoint.state_rows import rows_in_place, state_rows

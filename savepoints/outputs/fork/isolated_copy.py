@@ -226,8 +226,7 @@ def _claim(target: Location, operation_id: str) -> None:
             raise _taken(str(target), "is being written by another fork") from None
     elif _owner(target) != operation_id:
         raise _taken(
-            str(target),
-            f"already has {count_text(len(found), 'file')} (first: {found[0].path})",
+            str(target), f"already has {count_text(len(found), 'file')} (first: {found[0].path})"
         )
 
 
