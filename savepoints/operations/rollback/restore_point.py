@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from savepoints.checkpoint import position
 from savepoints.config.settings import Settings
-from savepoints.errors import TargetExistsError
 from savepoints.io import Location
 from savepoints.model import Form
 from savepoints.observe.recorder import recorded
@@ -226,9 +225,4 @@ def _refuse_run_since(plan: PointPlan, target: Location) -> None:
     else:
         has_run = run_to_point.is_beyond(now, plan.ends)
     if has_run:
-        raise TargetExistsError(
-            f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
-            "since",
-            hint="name a new directory with --to; nothing was overwritten",
-            target=plan.target,
-        )
+        raise restore.run_since(plan.target, plan.savepoint_id)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
 from savepoints.config.schedule import Schedule, parse_schedule
@@ -34,9 +33,6 @@ from savepoints.store.batch_log import Recorder
 from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
 from savepoints.texts import count_text
-
-if TYPE_CHECKING:
-    pass
 
 
 def run_segment(
