@@ -14,7 +14,6 @@ from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline_rollback import (
-    present_ahead,
     rollback_cut,
     rollback_refusals,
     rollback_text,
@@ -344,11 +343,7 @@ def make(
         verb=VERB,
         query=found.query,
         steps=tuple(rollback_text.steps(members, cuts, paused)),
-        warnings=tuple(
-            dict.fromkeys(
-                (*present_ahead.notes(store, found, members), *rollback_text.notes(found, members))
-            )
-        ),
+        warnings=tuple(dict.fromkeys(rollback_text.notes(store, found, members))),
         command=command,
         operation_id=name,
         queries=queries,
