@@ -28,8 +28,9 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.begin import batch_size, new_query
 from savepoints.operations.begin.new_query import BeginningPlan, Begun, NewQuery
 from savepoints.operations.migrate import program_layout
-from savepoints.operations.rollback import generation_change, journalled, run_to_point, taking_back
+from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.generation_change import NewCheckpoint
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.rewind import rewind
@@ -234,18 +235,15 @@ def _run(
         store.root, plan.query, plan.generation, target, retained=settings.spark.retained_batches
     )
     with store.scratch() as scratch, recorder:
-        run_to_point.to(
-            plan.ends,
+        RestoredQuery(
             query=plan.query,
             app=plan.app,
             settings=_bound(plan, settings, scratch),
             generation=plan.generation,
             checkpoint=target,
             store=store,
-            check=check,
-            committed=recorder.committed,
             progress=progress,
-        )
+        ).run_to(plan.ends, check=check, committed=recorder.committed)
     read_query_id(target)
     size = sum(info.size for info in target.list())
     return NewCheckpoint(time.monotonic() - begun, size)

@@ -20,6 +20,7 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import run_to_point
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.operations.rollback.target import Point, ResolvedTarget
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.operations.savepoint.restore import Restored
@@ -202,19 +203,18 @@ def _run_on(
     with store.scratch() as scratch:
         thrown_away = {name: str(scratch / "outputs" / name) for name in bound.outputs}
         other = bound.model_copy(update={"outputs": thrown_away})
-        run_to_point.to(
-            ends,
+        RestoredQuery(
             query=plan.query,
             app=plan.application,
             settings=settings.model_copy(
                 update={"queries": {**settings.queries, plan.query: other}}
             ),
             generation=plan.generation,
-            begun_from=store.manifest(plan.savepoint_id).savepoint,
             checkpoint=Location.of(plan.target),
             store=store,
+            begun_from=store.manifest(plan.savepoint_id).savepoint,
             progress=progress,
-        )
+        ).run_to(ends)
 
 
 def _refuse_run_since(plan: PointPlan, target: Location) -> None:
