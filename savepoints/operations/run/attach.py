@@ -115,13 +115,10 @@ class Attached:
             LockedError: If another process takes one at this moment.
         """
         subject = self._subject
+        wanted = subject.forms if forms is None else several(forms, "forms")
         plan = create.plan(
             subject.store,
-            query=subject.name,
-            checkpoint=str(subject.checkpoint),
-            outputs=dict(subject.outputs),
-            output_topics=subject.output_topics,
-            forms=subject.possible(subject.forms if forms is None else several(forms, "forms")),
+            **vars(subject.saved(subject.possible(wanted))),
             tags=several(tags, "tags"),
             description=description,
         )
@@ -161,24 +158,12 @@ class Attached:
             unsaved_end.refuse_removed(subject.store, subject.name, subject.checkpoint)
             # What is newest of the query is then in another checkpoint, which is not this one's.
             subject.refuse_ended()
-            generation, forms = subject.generation, subject.possible(subject.forms)
+            generation = subject.generation
+            saved = subject.saved(subject.possible(subject.forms))
             if generation is None:
-                return final_savepoint.take(
-                    subject.store,
-                    subject.name,
-                    checkpoint=subject.checkpoint,
-                    forms=forms,
-                    outputs=subject.outputs,
-                    output_topics=subject.output_topics,
-                )
+                return final_savepoint.take(subject.store, saved)
             return final_savepoint.savepoint(
-                subject.store,
-                generation,
-                forms=forms,
-                outputs=subject.outputs,
-                output_topics=subject.output_topics,
-                moved=False,
-                progress=silent,
+                subject.store, generation, saved, moved=False, progress=silent
             )
         finally:
             self._release()
