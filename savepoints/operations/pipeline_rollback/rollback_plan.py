@@ -13,11 +13,7 @@ from savepoints.operations.pipeline import topic_reads
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
-from savepoints.operations.pipeline_rollback import (
-    rollback_cut,
-    rollback_refusals,
-    rollback_text,
-)
+from savepoints.operations.pipeline_rollback import rollback_cut, rollback_refusals, rollback_text
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.pipeline_rollback.rollback_cut import MemberCut
 from savepoints.operations.rollback import journalled, rollback

@@ -15,12 +15,7 @@ from savepoints.store.root import Store
 
 
 def savepoint(
-    store: Store,
-    generation: Generation,
-    saved: Saved,
-    *,
-    moved: bool,
-    progress: Progress,
+    store: Store, generation: Generation, saved: Saved, *, moved: bool, progress: Progress
 ) -> Savepoint | None:
     """Return a savepoint of the newest batch of a generation that nobody runs.
 
