@@ -74,8 +74,7 @@ def several(values: Iterable[_T], name: str) -> tuple[_T, ...]:
     """
     if isinstance(values, str):
         raise UsageError(
-            f"{name} is the text {values!r}, but must be a list",
-            hint=f"write {name}=[{values!r}]",
+            f"{name} is the text {values!r}, but must be a list", hint=f"write {name}=[{values!r}]"
         )
     return tuple(values)
 
@@ -355,6 +354,12 @@ class Savepoint(Result):
         return (self.created_at, self.generation, self.cut.batch_id, self.id)
 
     @property
+    def rows(self) -> int | None:
+        """Its state rows, as far as they were counted; None if none were."""
+        counted = [one.rows for one in self.operators if one.rows is not None]
+        return sum(counted) if counted else None
+
+    @property
     def labels(self) -> Labels:
         """What may change about it."""
         return Labels(
@@ -371,14 +376,13 @@ class Savepoint(Result):
 
     def _repr_html_(self) -> str:
         """Return it as a notebook shows it: a table of what one looks for first."""
-        counted = [one.rows for one in self.operators if one.rows is not None]
         rows = [
             ("query", f"{self.query}, generation {self.generation}"),
             ("batch", f"{self.cut.batch_id}, committed {rfc3339(self.cut.committed_at)}"),
             ("taken", f"{rfc3339(self.created_at)}, {self.kind}"),
             ("forms", " and ".join(self.forms)),
             ("operators", ", ".join(one.name for one in self.operators) or "none"),
-            ("rows", f"{sum(counted):,}" if counted else "not counted"),
+            ("rows", "not counted" if self.rows is None else f"{self.rows:,}"),
             *(
                 (f"output {one.name}", f"version {one.version} of {one.uri}")
                 for one in self.outputs

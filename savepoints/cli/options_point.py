@@ -112,10 +112,7 @@ def restoring(function: Function) -> Function:
         **options: Any,  # noqa: ANN401  (of any command)
     ) -> Any:  # noqa: ANN401  (whatever the command returns)
         given = Restoring(
-            query=query,
-            form=form,
-            even_broken=even_broken,
-            accept_unreplayable=accept_unreplayable,
+            query=query, form=form, even_broken=even_broken, accept_unreplayable=accept_unreplayable
         )
         return function(*args, given=given, **options)
 

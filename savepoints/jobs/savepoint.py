@@ -23,6 +23,7 @@ from savepoints.model import BOTH, FORMS, Form
 from savepoints.observe import logs
 from savepoints.operations.run import periodic
 from savepoints.operations.run.periodic import Attempt
+from savepoints.operations.savepoint.create import Saved
 from savepoints.store.root import Store
 from savepoints.uri import tables_of
 
@@ -52,11 +53,13 @@ def _take(given: argparse.Namespace, out: TextIO) -> Attempt:
 
     return periodic.take(
         Store.at(settings.store, settings=settings).make(progress),
-        query=given.name,
-        checkpoint=given.checkpoint,
-        forms=forms,
-        outputs=tables_of(given.table) or None,
-        output_topics=given.output_topic or None,
+        Saved(
+            query=given.name,
+            checkpoint=given.checkpoint,
+            forms=forms,
+            outputs=tables_of(given.table) or None,
+            output_topics=given.output_topic or None,
+        ),
         progress=progress,
     )
 

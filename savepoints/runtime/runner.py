@@ -327,11 +327,7 @@ class Runner:
         return result
 
     def _start(
-        self,
-        result: DataFrame | None = None,
-        *,
-        once: bool = False,
-        until_caught_up: bool = False,
+        self, result: DataFrame | None = None, *, once: bool = False, until_caught_up: bool = False
     ) -> StreamingQuery:
         writer = (
             (self._result if result is None else result)

@@ -115,9 +115,7 @@ class Ticker:
                 due, missed = self._schedule.next_after(due), missed + 1
             if missed > 0:
                 _LOG.warning(
-                    "%s took longer than the interval; %d skipped",
-                    self._thread.name,
-                    missed,
+                    "%s took longer than the interval; %d skipped", self._thread.name, missed
                 )
 
     def _first_due(self, now: datetime) -> datetime:

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
 
 
 def mapped(
-    frame: DataFrame,
-    change: Callable[[pa.RecordBatch], pa.RecordBatch],
-    schema: StructType | str,
+    frame: DataFrame, change: Callable[[pa.RecordBatch], pa.RecordBatch], schema: StructType | str
 ) -> DataFrame:
     """Return what a function makes of the rows of a frame; it is given no empty batch."""
 

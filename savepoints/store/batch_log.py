@@ -66,13 +66,7 @@ class Recorder:
     """
 
     def __init__(
-        self,
-        root: Location,
-        query: str,
-        generation: int,
-        checkpoint: Location,
-        *,
-        retained: int,
+        self, root: Location, query: str, generation: int, checkpoint: Location, *, retained: int
     ) -> None:
         """Keep whose log it is, and how many batches Spark keeps of it; nothing is read."""
         self._root = root

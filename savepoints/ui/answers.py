@@ -259,14 +259,15 @@ def _newest(events: Sequence[Event], verb: str, query: str) -> Event | None:
 def _state(newest: Savepoint | None) -> Answer:
     if newest is None:
         return Answer("State", "-", "there is no savepoint", "unknown")
-    rows = [one.rows for one in newest.operators if one.rows is not None]
     sizes = [one.state_bytes for one in newest.operators if one.state_bytes is not None]
     operators = count_text(len(newest.operators), "operator")
-    if not rows:
+    if newest.rows is None:
         cost = newest.cost
         size = bytes_text(cost.bytes_copied + cost.bytes_shared)
         return Answer("State", size, f"files of {operators}; native only, rows not counted")
-    return Answer("State", count_text(sum(rows), "row"), f"{bytes_text(sum(sizes))} in {operators}")
+    return Answer(
+        "State", count_text(newest.rows, "row"), f"{bytes_text(sum(sizes))} in {operators}"
+    )
 
 
 def _of_life(

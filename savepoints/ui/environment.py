@@ -28,8 +28,7 @@ def require(what: str) -> None:
         import jinja2  # noqa: F401
     except ImportError:
         raise MissingExtraError(
-            f"{what} need jinja2, which is not installed",
-            hint="pip install 'savepoints[report]'",
+            f"{what} need jinja2, which is not installed", hint="pip install 'savepoints[report]'"
         ) from None
 
 

@@ -31,11 +31,7 @@ T = TypeVar("T")
 
 
 def gather(
-    store: Store,
-    *,
-    query: str | None = None,
-    since: datetime | None = None,
-    sources: bool = True,
+    store: Store, *, query: str | None = None, since: datetime | None = None, sources: bool = True
 ) -> StoreFacts:
     """Read a store as it is now.
 

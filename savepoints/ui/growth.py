@@ -55,7 +55,9 @@ def growth(facts: StoreFacts, query: str) -> tuple[Growth, ...]:
     alike = [one for one in mine if one.forms == usual]
     of_form = f"({' and '.join(usual)})"
     return (
-        *_chart("State rows", mine, _rows, lambda value: count_text(round(value), "row")),
+        *_chart(
+            "State rows", mine, lambda one: one.rows, lambda value: count_text(round(value), "row")
+        ),
         *_chart(
             f"New bytes per savepoint {of_form}",
             alike,
@@ -66,11 +68,6 @@ def growth(facts: StoreFacts, query: str) -> tuple[Growth, ...]:
             f"Duration of a savepoint {of_form}", alike, lambda one: one.cost.seconds, _seconds
         ),
     )
-
-
-def _rows(one: Savepoint) -> float | None:
-    rows = [it.rows for it in one.operators if it.rows is not None]
-    return sum(rows) if rows else None
 
 
 def _bytes(one: Savepoint) -> float:

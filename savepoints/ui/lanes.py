@@ -157,10 +157,7 @@ def _generations(facts: StoreFacts, query: str) -> list[Generation]:
 
 
 def _lane(
-    facts: StoreFacts,
-    one: Generation,
-    rows: dict[tuple[str, int], int],
-    origin: Savepoint | None,
+    facts: StoreFacts, one: Generation, rows: dict[tuple[str, int], int], origin: Savepoint | None
 ) -> Lane:
     line = living_line.of_query(one.query, facts.generations, facts.savepoints)
     until: datetime | None = None

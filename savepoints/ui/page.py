@@ -51,11 +51,7 @@ class FamilySection:
 
 
 def page(
-    store: Store,
-    *,
-    query: str | None = None,
-    since: datetime | None = None,
-    sources: bool = True,
+    store: Store, *, query: str | None = None, since: datetime | None = None, sources: bool = True
 ) -> str:
     """Return the store as one page of HTML. Needs no JVM, and changes nothing.
 

@@ -105,7 +105,6 @@ def _row(
     left: str | None,
 ) -> Row:
     cut, cost = one.cut, one.cost
-    counted = [it.rows for it in one.operators if it.rows is not None]
     state = left if left is not None and one.state == "complete" else one.state
     availability = asked.get(one.id)
     return Row(
@@ -116,7 +115,7 @@ def _row(
         moment_text(cut.committed_at),
         span_text(facts.at - one.created_at),
         one.kind,
-        f"{sum(counted):,}" if counted else "-",
+        "-" if one.rows is None else f"{one.rows:,}",
         bytes_text(cost.bytes_copied + cost.export_bytes),
         bytes_text(cost.bytes_shared),
         " + ".join(one.forms),

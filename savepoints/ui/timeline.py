@@ -165,13 +165,12 @@ def savepoint_kind(one: Savepoint) -> str:
 
 def savepoint_title(one: Savepoint) -> str:
     """Describe a savepoint in a line."""
-    rows = [it.rows for it in one.operators if it.rows is not None]
     parts = [
         one.id,
         f"batch {one.cut.batch_id}",
         moment_text(one.cut.committed_at),
         f"{' and '.join(one.forms)} form",
-        *([count_text(sum(rows), "row")] if rows else []),
+        *([] if one.rows is None else [count_text(one.rows, "row")]),
         bytes_text(one.cost.bytes_copied + one.cost.export_bytes) + " new",
         *([f"broken: {one.state_reason or 'no reason recorded'}"] if one.state == "broken" else []),
         *([f"edited: {one.edit.reason}"] if one.edit else []),

@@ -11,7 +11,7 @@ from savepoints.checkpoint.cut import committed_batches
 from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.errors import LayoutChangedError, LockedError
 from savepoints.io import Location
-from savepoints.operations.rollback import run_to_point
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.runtime.runner import Ran
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets
@@ -108,16 +108,14 @@ def test_trap_a_restored_state_is_run_on_to_a_point_by_a_program_of_other_names(
         raise LockedError("the lease is lost")
 
     def run_on(app: str, check: Callable[[], None]) -> None:
-        run_to_point.to(
-            to,
-            settings=shop.settings,
+        RestoredQuery(
             query=QUERY,
             app=app,
+            settings=shop.settings,
             generation=generation.generation,
             checkpoint=checkpoint,
             store=shop.store,
-            check=check,
-        )
+        ).run_to(to, check=check)
 
     with pytest.raises(
         LayoutChangedError, match=r"value field 0 was 'min long' and is now 'max long'"

@@ -28,6 +28,7 @@ from savepoints.observe.hooks import Notice
 from savepoints.observe.recorder import recording
 from savepoints.operations.run import periodic
 from savepoints.operations.savepoint import create
+from savepoints.operations.savepoint.create import Saved
 from tests.samples import unpack
 
 AT = datetime(2026, 11, 21, 10, 15, 30, tzinfo=UTC)
@@ -327,7 +328,9 @@ def test_a_savepoint_and_its_failure_are_told(
     assert server.got[1][2]["message"].startswith("create failed: ")
 
     live.delete(["metadata"])
-    periodic.take(local_store.with_settings(settings), checkpoint=str(live), forms=("native",))
+    periodic.take(
+        local_store.with_settings(settings), Saved(checkpoint=str(live), forms=("native",))
+    )
     assert server.events() == ["savepoint", "failed", "failed"]
 
 

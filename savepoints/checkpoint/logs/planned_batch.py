@@ -47,11 +47,7 @@ def first_batch(offsets: bytes, positions: Sequence[str | None], now: datetime) 
         positions: Where each source is to end, in order, as Spark's JSON.
     """
     return offset_log.with_batch(
-        offsets,
-        "offsets/0",
-        positions=positions,
-        watermark_ms=0,
-        timestamp_ms=epoch_ms(now),
+        offsets, "offsets/0", positions=positions, watermark_ms=0, timestamp_ms=epoch_ms(now)
     )
 
 

@@ -60,7 +60,5 @@ def join(version: str, content: dict[str, Any], *lines: str) -> bytes:
 def damaged(name: str, what: str, error: Exception) -> IncompatibleError:
     """Return the error for a damaged file; `what` is, for example, `a commit log file`."""
     return IncompatibleError(
-        f"{name} is not {what} in Spark's format: {error!r}",
-        hint=RESTORE_SAVEPOINT,
-        file=name,
+        f"{name} is not {what} in Spark's format: {error!r}", hint=RESTORE_SAVEPOINT, file=name
     )

@@ -288,8 +288,4 @@ def _decompressed(
 
 
 def _damaged(name: str, why: str) -> IncompatibleError:
-    return IncompatibleError(
-        f"{name} cannot be decompressed: {why}",
-        hint=OTHER_BATCH,
-        file=name,
-    )
+    return IncompatibleError(f"{name} cannot be decompressed: {why}", hint=OTHER_BATCH, file=name)

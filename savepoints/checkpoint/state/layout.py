@@ -84,12 +84,7 @@ def require_types(was: Layout, now: Layout, program: str, *, savepoint: Callable
             continue
         for one in schema.differences(schemas, program_has):
             if _type(one.was) != _type(one.now):
-                raise _changed(
-                    store,
-                    program,
-                    str(one),
-                    hint=way_out(program, savepoint()),
-                )
+                raise _changed(store, program, str(one), hint=way_out(program, savepoint()))
 
 
 def way_out(program: str, savepoint: str) -> str:

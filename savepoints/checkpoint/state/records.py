@@ -113,7 +113,5 @@ def _without_checksum(record: StateRecord, name: str) -> StateRecord:
 
 def _damaged(name: str, why: str) -> IncompatibleError:
     return IncompatibleError(
-        f"{name} is not a state file in Spark's format: {why}",
-        hint=OTHER_BATCH,
-        file=name,
+        f"{name} is not a state file in Spark's format: {why}", hint=OTHER_BATCH, file=name
     )

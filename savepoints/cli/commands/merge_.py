@@ -218,12 +218,7 @@ def _show(call: Invocation, done: MergedThrough, left_out: int) -> None:
 
 
 def _require_one_of(
-    query: str,
-    batch: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    *,
-    dropped: bool,
+    query: str, batch: str | None, since: datetime | None, until: datetime | None, *, dropped: bool
 ) -> None:
     """Require a batch, or `--dropped` with its own option."""
     if batch is None and not dropped:

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 @click.command("promote")
 @click.argument("fork", shell_complete=query_names)
 @click.option(
-    "--into",
-    metavar="QUERY",
-    help="Live query to replace; by default the query that was forked.",
+    "--into", metavar="QUERY", help="Live query to replace; by default the query that was forked."
 )
 @click.option(
     "--outputs",

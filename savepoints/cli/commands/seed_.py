@@ -5,13 +5,7 @@ from __future__ import annotations
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import (
-    Consent,
-    Invocation,
-    common,
-    mutating,
-    saved_forms,
-)
+from savepoints.cli.options import Consent, Invocation, common, mutating, saved_forms
 from savepoints.errors import UsageError
 from savepoints.model import Form
 from savepoints.moments import parse_rfc3339

@@ -183,7 +183,7 @@ def _copy(cost: Cost) -> str:
 
 
 def _state(savepoint: Savepoint) -> str:
-    rows = [one.rows for one in savepoint.operators if one.rows is not None]
-    counted = f"{count_text(sum(rows), 'row')} in " if rows else ""
+    rows = savepoint.rows
+    counted = "" if rows is None else f"{count_text(rows, 'row')} in "
     operators = count_text(len(savepoint.operators), "operator")
     return f"{counted}{operators}, {' and '.join(savepoint.forms)} form"

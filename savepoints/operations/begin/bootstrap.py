@@ -28,8 +28,9 @@ from savepoints.observe.recorder import recorded
 from savepoints.operations.begin import batch_size, new_query
 from savepoints.operations.begin.new_query import BeginningPlan, Begun, NewQuery
 from savepoints.operations.migrate import program_layout
-from savepoints.operations.rollback import generation_change, journalled, run_to_point, taking_back
+from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.generation_change import NewCheckpoint
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import app_id, owner_prefix
 from savepoints.outputs.rewind import rewind
@@ -188,10 +189,7 @@ def execute(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -
         saved = new_query.save(plan, store, log, "final", check=held.check, progress=progress)
         log.finish()
     return Bootstrapped(
-        **{
-            **generation_change.summary(plan, time.monotonic() - started),
-            "savepoint_id": saved.id,
-        },
+        **{**generation_change.summary(plan, time.monotonic() - started), "savepoint_id": saved.id},
         batch_id=saved.cut.batch_id,
         ends=plan.ends,
         batches=saved.cut.batch_id + 1,
@@ -234,25 +232,18 @@ def _run(
     native.claim(target, plan.operation_id)
     settings = bindings.complete(store)
     recorder = Recorder(
-        store.root,
-        plan.query,
-        plan.generation,
-        target,
-        retained=settings.spark.retained_batches,
+        store.root, plan.query, plan.generation, target, retained=settings.spark.retained_batches
     )
     with store.scratch() as scratch, recorder:
-        run_to_point.to(
-            plan.ends,
+        RestoredQuery(
             query=plan.query,
             app=plan.app,
             settings=_bound(plan, settings, scratch),
             generation=plan.generation,
             checkpoint=target,
             store=store,
-            check=check,
-            committed=recorder.committed,
             progress=progress,
-        )
+        ).run_to(plan.ends, check=check, committed=recorder.committed)
     read_query_id(target)
     size = sum(info.size for info in target.list())
     return NewCheckpoint(time.monotonic() - begun, size)
@@ -268,11 +259,7 @@ def _bound(plan: BootstrapPlan, settings: Settings, scratch: Location) -> Settin
 
 
 def _require_same_result(
-    store: Store,
-    new: NewQuery,
-    end: KafkaEnd | TableEnd,
-    operation_id: str,
-    progress: Progress,
+    store: Store, new: NewQuery, end: KafkaEnd | TableEnd, operation_id: str, progress: Progress
 ) -> None:
     """Refuse batches of another size than streaming had where they come to another result."""
     from savepoints.spark.session import session

@@ -15,11 +15,10 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.errors import UnfinishedOperationError
 from savepoints.io import Location
-from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan
 from savepoints.operations.cascade.prepare import AFTER
 from savepoints.operations.merge import splice_checkpoint
-from savepoints.operations.rollback import generation_change
+from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.generation_change import Moved, NewCheckpoint, OwnStep, Work
 from savepoints.operations.run import pause_for_verb
 from savepoints.outputs.correct import commit, correct
@@ -45,11 +44,7 @@ def announce(plan: CascadePlan, store: Store) -> None:
     The caller holds the reader's lease.
     """
     journal.refuse_unfinished(store.root, plan.query)
-    begun_at = rfc3339(utc_now())
-    Journal.begin(
-        store.root,
-        Operation(plan.operation_id, VERB, plan.query, plan.to_json(), plan.command, begun_at),
-    )
+    journalled.begin(plan, store)
 
 
 def withdraw(plan: CascadePlan, store: Store) -> None:

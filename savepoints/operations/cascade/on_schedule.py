@@ -16,12 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import merge_schedule
-from savepoints.errors import (
-    IncompatibleError,
-    LockedError,
-    QueryNotFoundError,
-    SavepointsError,
-)
+from savepoints.errors import IncompatibleError, LockedError, QueryNotFoundError, SavepointsError
 from savepoints.observe.recorder import recording
 from savepoints.operations.cascade import readers
 from savepoints.operations.merge import merge
@@ -71,11 +66,7 @@ run = merging(periodic_groups.run)
 
 @contextmanager
 def beside(
-    store: Store,
-    query: str,
-    *,
-    progress: Progress = silent,
-    clock: Clock | None = None,
+    store: Store, query: str, *, progress: Progress = silent, clock: Clock | None = None
 ) -> Iterator[None]:
     """Merge on the schedule of the settings for as long as the context is entered.
 

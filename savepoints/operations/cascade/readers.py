@@ -12,11 +12,7 @@ from savepoints.io import Location
 from savepoints.operations.inspect import arcs
 from savepoints.operations.merge.replay import replay_strategy
 from savepoints.operations.pipeline.pipeline import pipeline
-from savepoints.operations.pipeline.pipeline_graph import (
-    FindingKind,
-    PipelineEdge,
-    PipelineQuery,
-)
+from savepoints.operations.pipeline.pipeline_graph import FindingKind, PipelineEdge, PipelineQuery
 from savepoints.runtime import app as apps
 from savepoints.runtime.app import App, TableInput
 from savepoints.sources.events.events import Decoding

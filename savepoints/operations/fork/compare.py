@@ -21,7 +21,6 @@ from savepoints.errors import (
     SavepointsError,
     UsageError,
 )
-from savepoints.model import FORMS
 from savepoints.observe.recorder import recording
 from savepoints.operations.fork import compare_savepoints
 from savepoints.operations.fork.compare_savepoints import SAMPLE
@@ -36,6 +35,7 @@ from savepoints.operations.fork.compared_queries import (
 from savepoints.operations.fork.same_batches import Approach
 from savepoints.operations.fork.verdict import Comparison, RunCost
 from savepoints.operations.run import final_savepoint, recover
+from savepoints.operations.savepoint.create import Saved
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.runtime import compatibility
 from savepoints.runtime.archive_of import runner_of
@@ -293,8 +293,7 @@ class _Compare:
         taken = final_savepoint.savepoint(
             self.store,
             compared.generation,
-            forms=FORMS,
-            app=compared.bound.app,
+            Saved(app=compared.bound.app),
             moved=moved,
             progress=self.progress,
         )

@@ -11,7 +11,7 @@ from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.operations.fork.verdict import RunCost
-from savepoints.operations.rollback import run_to_point
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.plan import Progress
 from savepoints.runtime import compatibility
 from savepoints.runtime.archive_of import archives_of
@@ -47,7 +47,7 @@ def to(
     """Run a generation to exactly there; run again after a crash, it goes on.
 
     Args:
-        ends: Offsets or positions in tables, as `run_to_point.to` takes them.
+        ends: Offsets or positions in tables, as `RestoredQuery.run_to` takes them.
         settings: Completed.
         check: Raises when the lease was lost.
 
@@ -63,18 +63,16 @@ def to(
     if origin is not None:
         archives = archives_of(settings, generation.query)
         compatibility.require_same_topics(generation, origin, settings.kafka, progress, archives)
-    place = generation.query, generation.generation, Location.of(generation.checkpoint)
+    query = RestoredQuery(
+        query=generation.query,
+        app=settings.queries[generation.query].app,
+        settings=settings,
+        generation=generation.generation,
+        checkpoint=Location.of(generation.checkpoint),
+        store=store,
+        progress=progress,
+    )
+    place = query.query, query.generation, query.checkpoint
     with Recorder(store.root, *place, retained=settings.spark.retained_batches) as recorder:
-        ran = run_to_point.to(
-            ends,
-            query=generation.query,
-            app=settings.queries[generation.query].app,
-            settings=settings,
-            generation=generation.generation,
-            checkpoint=Location.of(generation.checkpoint),
-            store=store,
-            check=check,
-            committed=recorder.committed,
-            progress=progress,
-        )
+        ran = query.run_to(ends, check=check, committed=recorder.committed)
     return RunCost.of(ran) if ran.batches else None

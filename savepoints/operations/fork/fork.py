@@ -16,13 +16,7 @@ from functools import partial
 from savepoints.errors import StalePlanError, TargetExistsError
 from savepoints.observe.recorder import recorded
 from savepoints.operations.fork import fork_plan
-from savepoints.operations.fork.fork_plan import (
-    VERB,
-    ForkPlan,
-    ForksPlan,
-    step_of,
-    what_of,
-)
+from savepoints.operations.fork.fork_plan import VERB, ForkPlan, ForksPlan, step_of, what_of
 from savepoints.operations.migrate import migrate
 from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.generation_change import BegunGeneration, NewCheckpoint

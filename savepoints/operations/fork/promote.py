@@ -243,10 +243,7 @@ class _Promotion:
         if not self.plan.checks:
             return ()
         found = of_pairs(
-            self.store,
-            [(self._live, self._fork)],
-            settings=self.settings,
-            progress=self.progress,
+            self.store, [(self._live, self._fork)], settings=self.settings, progress=self.progress
         )
         refuse_failed(
             found,

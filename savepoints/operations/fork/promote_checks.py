@@ -90,7 +90,8 @@ def of_pairs(
         rows += _of_rows(_counted(spark, theirs), _counted(spark, mine), settings.promote)
         before += mine
         after += theirs
-    own = measure(spark, _views(after, before), _as_figures(settings.promote.checks))
+    views = (*after, *(replace(one, name=f"{_LIVE}{one.name}") for one in before))
+    own = measure(spark, views, _as_figures(settings.promote.checks))
     return (
         *rows,
         *(
@@ -105,13 +106,6 @@ def of_pairs(
         ),
         *(_of_metrics(spark, before, after, settings) if settings.promote.compare else ()),
     )
-
-
-def _views(
-    forked: Sequence[OutputVersion], live: Sequence[OutputVersion]
-) -> tuple[OutputVersion, ...]:
-    """Return the outputs under the names by which SQL knows them."""
-    return (*forked, *(replace(one, name=f"{_LIVE}{one.name}") for one in live))
 
 
 def outputs(generation: Generation, settings: Settings) -> tuple[OutputVersion, ...]:
@@ -166,12 +160,7 @@ def _of_lag(live: Generation, settings: Settings) -> Check:
     return Check("lag", most is None or behind <= most, f"{behind} records to read{limit}")
 
 
-def _of_comparison(
-    store: Store,
-    live: Generation,
-    fork: Generation,
-    progress: Progress,
-) -> Check:
+def _of_comparison(store: Store, live: Generation, fork: Generation, progress: Progress) -> Check:
     """Say what `compare` finds about outputs; their savepoints stay."""
     saved = [
         create.save(

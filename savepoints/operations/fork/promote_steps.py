@@ -273,10 +273,7 @@ def _pointed(source: OutputVersion, fork: str, live: str, number: int) -> Rewind
 
 
 def _binding(
-    context: QueryContext,
-    fork: Generation,
-    hand_over: HandOver,
-    tables: Mapping[str, str] | None,
+    context: QueryContext, fork: Generation, hand_over: HandOver, tables: Mapping[str, str] | None
 ) -> bindings.Binding:
     """Return what the live query's next generation is bound to."""
     live, settings = context.current, context.settings

@@ -12,14 +12,15 @@ from typing import NoReturn
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets, lowest_offsets
 from savepoints.errors import UnfinishedOperationError, UsageError
 from savepoints.io import Location
-from savepoints.moments import rfc3339, utc_now
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import who
-from savepoints.operations.merge.plan import APPEND, AppendingPlan
+from savepoints.operations.merge.plan import AppendingPlan
+from savepoints.operations.rollback import journalled
 from savepoints.plan import Progress
 from savepoints.sources.kafka import produce_late
 from savepoints.store import bindings, scratch
 from savepoints.store.locks import journal, lease
-from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.locks.journal import Journal
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Merge
 from savepoints.texts import count_text
@@ -102,17 +103,7 @@ def _journal(plan: AppendingPlan, store: Store) -> Journal:
             hint="see the result: savepoints operations list",
             operation=plan.operation_id,
         )
-    return Journal.begin(
-        store.root,
-        Operation(
-            plan.operation_id,
-            APPEND,
-            plan.query,
-            plan.to_json(),
-            plan.command,
-            begun_at=rfc3339(utc_now()),
-        ),
-    )
+    return journalled.begin(plan, store)
 
 
 def _row(plan: AppendingPlan) -> Merge:

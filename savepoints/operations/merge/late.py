@@ -53,11 +53,7 @@ class LateEvents(LateFigures):
 
 
 def late(
-    store: Store,
-    query: str,
-    *,
-    since: datetime | None = None,
-    progress: Progress = silent,
+    store: Store, query: str, *, since: datetime | None = None, progress: Progress = silent
 ) -> LateEvents:
     """Count the events that a query dropped as late; it may be running, and is not changed.
 

@@ -8,11 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
-from savepoints.checkpoint.logs.kafka_position import (
-    KafkaOffsets,
-    by_partition,
-    lowest_offsets,
-)
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, lowest_offsets
 from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint

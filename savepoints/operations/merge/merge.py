@@ -25,12 +25,7 @@ from savepoints.checkpoint.logs.kafka_position import kafka_position, lowest_off
 from savepoints.io import Location
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording
-from savepoints.operations.merge import (
-    append,
-    apply,
-    generation_plan,
-    result,
-)
+from savepoints.operations.merge import append, apply, generation_plan, result
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.functions import LateReplay
 from savepoints.operations.merge.plan import (

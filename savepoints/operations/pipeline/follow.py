@@ -42,6 +42,10 @@ def load_writer(query: str, reference: str) -> WriterFunction:
         UsageError: If there is no such function.
     """
     module, _, name = reference.partition(":")
+    hint = (
+        f"correct --writer {query}=MODULE:FUNCTION: the function takes the SparkSession and "
+        "returns the query's DataStreamWriter without starting it"
+    )
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -50,16 +54,14 @@ def load_writer(query: str, reference: str) -> WriterFunction:
         raise UsageError(
             f"the writer of {query}, {reference}, cannot be imported: {type(error).__name__}: "
             f"{message_of(error)}",
-            hint=f"correct --writer {query}=MODULE:FUNCTION: the function takes the "
-            "SparkSession and returns the query's DataStreamWriter without starting it",
+            hint=hint,
             query=query,
         ) from error
     if not callable(found):
         raise UsageError(
             f"the writer of {query}, {reference}, has type {type(found).__name__}, but must be a "
             "function",
-            hint=f"correct --writer {query}=MODULE:FUNCTION: the function takes the "
-            "SparkSession and returns the query's DataStreamWriter without starting it",
+            hint=hint,
             query=query,
         )
     return found  # type: ignore[no-any-return]

@@ -15,10 +15,7 @@ from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import source_kind, table_position
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.config.settings import Settings
-from savepoints.errors import (
-    FileSinkError,
-    SavepointsError,
-)
+from savepoints.errors import FileSinkError, SavepointsError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Generation, Savepoint
 from savepoints.operations.pipeline import pipeline_graph
@@ -73,9 +70,7 @@ def pipeline(store: Store, query: str) -> Pipeline:
         query,
         [
             replace(
-                one,
-                outputs=_outputs(outputs[one.name], places),
-                output_topics=topics[one.name],
+                one, outputs=_outputs(outputs[one.name], places), output_topics=topics[one.name]
             )
             for one, _ in looked
         ],

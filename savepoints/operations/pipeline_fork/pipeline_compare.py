@@ -13,7 +13,7 @@ from typing import Any
 
 from savepoints.config.settings import Settings
 from savepoints.errors import NoCommittedBatchError, UsageError
-from savepoints.model import FORMS, Savepoint
+from savepoints.model import Savepoint
 from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.fork import compare_savepoints
@@ -31,6 +31,7 @@ from savepoints.operations.pipeline_fork import forked_pairs
 from savepoints.operations.pipeline_fork.equal_cuts import LATEST, EqualCuts
 from savepoints.operations.pipeline_fork.forked_pairs import ForkedPair
 from savepoints.operations.run import final_savepoint
+from savepoints.operations.savepoint.create import Saved
 from savepoints.outputs.compare import sql_metrics
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store import bindings
@@ -219,12 +220,7 @@ def _metrics(
 def _savepoint(store: Store, query: str, app: str, progress: Progress) -> Savepoint:
     generation = store.generations.current(query)
     taken = final_savepoint.savepoint(
-        store,
-        generation,
-        forms=FORMS,
-        app=app,
-        moved=False,
-        progress=progress,
+        store, generation, Saved(app=app), moved=False, progress=progress
     )
     if taken is None:
         raise NoCommittedBatchError(

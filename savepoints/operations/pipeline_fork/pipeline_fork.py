@@ -28,7 +28,8 @@ from savepoints.operations.pipeline_fork.pipeline_fork_plan import (
     ForkedMember,
     PipelineForkPlan,
 )
-from savepoints.operations.rollback import generation_change, journalled, run_to_point
+from savepoints.operations.rollback import generation_change, journalled
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.outputs.delta import batch_version
 from savepoints.plan import Plan, Progress, silent
 from savepoints.store import bindings
@@ -133,11 +134,7 @@ def undo(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent) -
 
 
 def _follow(
-    member: ForkedMember,
-    store: Store,
-    copies: Mapping[str, str],
-    log: Journal,
-    progress: Progress,
+    member: ForkedMember, store: Store, copies: Mapping[str, str], log: Journal, progress: Progress
 ) -> None:
     """Let a fork read what its table had at the cut, and go on in the copy of the table."""
     if not member.reads or log.is_done("followed"):
@@ -162,22 +159,13 @@ def _run_planned(
     member: ForkedMember, store: Store, copies: Mapping[str, str], progress: Progress
 ) -> None:
     """Run the batch that is planned: the fork's program over the original tables."""
-    name, generation = member.query, member.fork.generation
-    settings = bindings.complete(store, generations={name: generation})
+    query = RestoredQuery.of(member.fork, store, progress)
     originals = {copy: uri for uri, copy in copies.items()}
-    bound = settings.queries[name]
+    bound = query.settings.queries[query.query]
     tables = {one: originals.get(uri, uri) for one, uri in bound.tables.items()}
-    reading = bound.model_copy(update={"tables": tables})
-    run_to_point.bind(
-        name,
-        bound.app,
-        settings.model_copy(update={"queries": {**settings.queries, name: reading}}),
-        generation=generation,
-        checkpoint=Location.of(member.fork.checkpoint),
-        store=store,
-        begun_from=store.manifest(str(member.fork.savepoint_id)).savepoint,
-        progress=progress,
-    ).run_planned()
+    queries = {**query.settings.queries, query.query: bound.model_copy(update={"tables": tables})}
+    settings = query.settings.model_copy(update={"queries": queries})
+    replace(query, settings=settings).runner().run_planned()
 
 
 def _refuse_taken(plan: PipelineForkPlan, store: Store) -> None:

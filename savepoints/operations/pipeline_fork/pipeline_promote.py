@@ -153,11 +153,7 @@ def plan(store: Store, query: str, name: str, *, checks: bool = True) -> Pipelin
 
 @recorded
 def execute(
-    plan: PipelinePromotePlan,
-    store: Store,
-    *,
-    wait: timedelta = _WAIT,
-    progress: Progress = silent,
+    plan: PipelinePromotePlan, store: Store, *, wait: timedelta = _WAIT, progress: Progress = silent
 ) -> PipelinePromoted:
     """Promote; goes on where an earlier attempt was killed.
 

@@ -20,6 +20,7 @@ from savepoints.operations.pipeline.pipeline_graph import Pipeline
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.rollback import run_to_point, target
 from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.operations.rollback.target import AtTime
 from savepoints.plan import Progress
 from savepoints.runtime.bounded import table_ends
@@ -119,7 +120,7 @@ def run(
 ) -> None:
     """Run a query on to where it ends, before its generation begins; run again, it goes on."""
     assert member.ends is not None
-    going, ends = member.rollback, member.ends
+    ends = member.ends
     if (tables := table_ends.parse(ends)) is not None:
         for uri in sorted({read.table_uri for read in member.reads}):
             there = delta_versions.read(uri)
@@ -127,19 +128,7 @@ def run(
         if not tables:
             return  # It comes first, and its savepoint is exactly there.
         ends = table_ends.to_text(tables)
-    settings = bindings.complete(store, generations={member.query: going.generation})
-    run_to_point.to(
-        ends,
-        query=member.query,
-        app=settings.queries[member.query].app,
-        settings=settings,
-        generation=going.generation,
-        checkpoint=Location.of(going.checkpoint),
-        store=store,
-        begun_from=store.manifest(str(going.savepoint_id)).savepoint,
-        check=check,
-        progress=progress,
-    )
+    RestoredQuery.of(member.rollback, store, progress).run_to(ends, check=check)
 
 
 def _require_program(store: Store, query: str) -> None:

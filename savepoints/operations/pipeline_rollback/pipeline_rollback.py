@@ -20,18 +20,14 @@ from savepoints.checkpoint import position
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
-from savepoints.operations.pipeline import (
-    follow,
-    joint_plan,
-    standstill,
-    topic_reads,
-)
+from savepoints.operations.pipeline import follow, joint_plan, standstill, topic_reads
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline_rollback import exact_time, rollback_plan
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.pipeline_rollback.rollback_plan import VERB, PipelineRollbackPlan
-from savepoints.operations.rollback import generation_change, journalled, run_to_point
+from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.rollback import RolledBack
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
@@ -101,11 +97,7 @@ def execute(
 
 
 def undo(
-    plan: JointPlan,
-    store: Store,
-    *,
-    wait: timedelta = _WAIT,
-    progress: Progress = silent,
+    plan: JointPlan, store: Store, *, wait: timedelta = _WAIT, progress: Progress = silent
 ) -> None:
     """Take an interrupted operation on several queries back; killed, it is run again.
 
@@ -245,7 +237,7 @@ def _follow(
     if not (member.reads or member.topic_reads) or log.is_done("followed"):
         return
     checkpoint = Location.of(member.rollback.checkpoint)
-    run = partial(_run_planned, member, store, checkpoint, progress)
+    run = partial(_run_planned, member, store, progress)
     follow.catch_up(
         member.query, checkpoint, member.reads, run, progress, topic_reads=member.topic_reads
     )
@@ -265,26 +257,15 @@ def _run_on(
     log.record("advanced")
 
 
-def _run_planned(
-    member: PipelineMember, store: Store, checkpoint: Location, progress: Progress
-) -> None:
+def _run_planned(member: PipelineMember, store: Store, progress: Progress) -> None:
     """Run the batch that is planned, with the program and tables of the generation to be."""
+    if member.writer is None:
+        RestoredQuery.of(member.rollback, store, progress).runner().run_planned()
+        return
     going = member.rollback
     settings = bindings.complete(store, generations={member.query: going.generation})
-    if member.writer is not None:
-        build = follow.load_writer(member.query, member.writer)
-        follow.run_writer(member.query, checkpoint, build, settings)
-        return
-    run_to_point.bind(
-        member.query,
-        settings.queries[member.query].app,
-        settings,
-        generation=going.generation,
-        checkpoint=checkpoint,
-        store=store,
-        begun_from=store.manifest(str(going.savepoint_id)).savepoint,
-        progress=progress,
-    ).run_planned()
+    build = follow.load_writer(member.query, member.writer)
+    follow.run_writer(member.query, Location.of(going.checkpoint), build, settings)
 
 
 def _newest(member: PipelineMember) -> int:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from savepoints.errors import (
-    NotFoundError,
-    UsageError,
-)
+from savepoints.errors import NotFoundError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import new_id
 from savepoints.moments import utc_now
@@ -16,12 +13,7 @@ from savepoints.operations.pipeline import topic_reads
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
-from savepoints.operations.pipeline_rollback import (
-    present_ahead,
-    rollback_cut,
-    rollback_refusals,
-    rollback_text,
-)
+from savepoints.operations.pipeline_rollback import rollback_cut, rollback_refusals, rollback_text
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.pipeline_rollback.rollback_cut import MemberCut
 from savepoints.operations.rollback import journalled, rollback
@@ -332,11 +324,7 @@ def make(
         passed = [read.topic for read in cut.topic_reads]
         again = restore_checks.topics_read_again(store, cut.savepoint, besides=passed)
         alone = replace(
-            alone,
-            operation_id=name,
-            command=command,
-            verb=VERB,
-            warnings=(*alone.warnings, *again),
+            alone, operation_id=name, command=command, verb=VERB, warnings=(*alone.warnings, *again)
         )
         writer = options.writers.get(query)
         return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads)
@@ -351,14 +339,7 @@ def make(
         verb=VERB,
         query=found.query,
         steps=tuple(rollback_text.steps(members, cuts, paused)),
-        warnings=tuple(
-            dict.fromkeys(
-                (
-                    *present_ahead.notes(store, found, members),
-                    *rollback_text.notes(found, members),
-                )
-            )
-        ),
+        warnings=tuple(dict.fromkeys(rollback_text.notes(store, found, members))),
         command=command,
         operation_id=name,
         queries=queries,

@@ -76,6 +76,15 @@ def begun_otherwise(plan: JournalledPlan, how: str) -> UsageError:
     )
 
 
+def begin(plan: JournalledPlan, store: Store) -> Journal:
+    """Begin the journal of an operation, before its first step."""
+    begun_at = rfc3339(utc_now())
+    return Journal.begin(
+        store.root,
+        Operation(plan.operation_id, plan.verb, plan.query, plan.to_json(), plan.command, begun_at),
+    )
+
+
 def begin_or_resume(
     plan: JournalledPlan, store: Store, refuse_stale: Callable[[], None]
 ) -> Journal:
@@ -84,13 +93,7 @@ def begin_or_resume(
     # begun the same plan since (it is resumed here), or finished one that was to be resumed.
     if not plan.resumed and journal.unfinished(store.root, plan.query) is None:
         refuse_stale()
-        begun_at = rfc3339(utc_now())
-        return Journal.begin(
-            store.root,
-            Operation(
-                plan.operation_id, plan.verb, plan.query, plan.to_json(), plan.command, begun_at
-            ),
-        )
+        return begin(plan, store)
     log = reopen(plan, store)
     if log.is_done(journal.UNDOING):
         raise journal.refusal(log.operation)

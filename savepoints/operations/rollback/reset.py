@@ -20,11 +20,7 @@ from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offset
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings
-from savepoints.errors import (
-    IncompatibleError,
-    NoCommittedBatchError,
-    TargetExistsError,
-)
+from savepoints.errors import IncompatibleError, NoCommittedBatchError, TargetExistsError
 from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.moments import rfc3339
@@ -35,7 +31,6 @@ from savepoints.operations.rollback import (
     journalled,
     next_outputs,
     notes,
-    recreated_topics,
     reset_offsets,
     reset_versions,
     safety_savepoint,
@@ -293,13 +288,13 @@ def _counted(
     skipped: Sequence[str],
     allow_data_loss: bool,
 ) -> tuple[tuple[KafkaOffsets, ...], tuple[str, ...]]:
-    """Return from where records are counted, by source, with notes; see the modules of both."""
-    recreated = recreated_topics.find(now.positions, context, allow_data_loss=allow_data_loss)
-    mine = recreated_topics.forgotten(now.positions, recreated)
+    """Return from where records are counted, by source, with notes."""
+    recreated = reset_offsets.recreated(now.positions, context, allow_data_loss=allow_data_loss)
+    mine = reset_offsets.forgotten(now.positions, recreated)
     is_whole = state == "empty" and scope is None and not skipped
     level = reset_offsets.leveled(mine, target, is_whole=is_whole)
     return level, (
-        *recreated_topics.notes(recreated),
+        *reset_offsets.notes_of_recreated(recreated),
         *reset_offsets.note_of_level(mine, level),
     )
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from savepoints.checkpoint import position
 from savepoints.config.settings import Settings
-from savepoints.errors import TargetExistsError
 from savepoints.io import Location
 from savepoints.model import Form
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import run_to_point
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.operations.rollback.target import Point, ResolvedTarget
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.operations.savepoint.restore import Restored
@@ -203,19 +203,18 @@ def _run_on(
     with store.scratch() as scratch:
         thrown_away = {name: str(scratch / "outputs" / name) for name in bound.outputs}
         other = bound.model_copy(update={"outputs": thrown_away})
-        run_to_point.to(
-            ends,
+        RestoredQuery(
             query=plan.query,
             app=plan.application,
             settings=settings.model_copy(
                 update={"queries": {**settings.queries, plan.query: other}}
             ),
             generation=plan.generation,
-            begun_from=store.manifest(plan.savepoint_id).savepoint,
             checkpoint=Location.of(plan.target),
             store=store,
+            begun_from=store.manifest(plan.savepoint_id).savepoint,
             progress=progress,
-        )
+        ).run_to(ends)
 
 
 def _refuse_run_since(plan: PointPlan, target: Location) -> None:
@@ -226,9 +225,4 @@ def _refuse_run_since(plan: PointPlan, target: Location) -> None:
     else:
         has_run = run_to_point.is_beyond(now, plan.ends)
     if has_run:
-        raise TargetExistsError(
-            f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
-            "since",
-            hint="name a new directory with --to; nothing was overwritten",
-            target=plan.target,
-        )
+        raise restore.run_since(plan.target, plan.savepoint_id)

@@ -32,6 +32,7 @@ from savepoints.operations.rollback import (
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
 from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import restore, restore_checks
@@ -300,22 +301,10 @@ def execute(plan: RollbackPlan, store: Store, *, progress: Progress = silent) ->
             settings=settings,
         )
 
-    # With the program and tables of the generation that begins, which is not yet the current one.
     def run_on(check: Callable[[], None]) -> None:
         assert plan.ends is not None
-        assert plan.application is not None
-        run_to_point.to(
-            plan.ends,
-            query=plan.query,
-            app=plan.application,
-            settings=bindings.complete(store, generations={plan.query: plan.generation}),
-            generation=plan.generation,
-            begun_from=store.manifest(plan.savepoint_id).savepoint,
-            checkpoint=Location.of(plan.checkpoint),
-            store=store,
-            check=check,
-            progress=progress,
-        )
+        query = RestoredQuery.of(plan, store, progress, plan.application)
+        query.run_to(plan.ends, check=check)
 
     write = partial(
         generation_change.restored, plan, store, form=plan.form, sources=plan.sources,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs.kafka_position import by_partition, kafka_offsets
@@ -11,6 +12,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Savepoint
+from savepoints.operations.rollback.generation_change import GenerationPlan
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
 from savepoints.runtime import compatibility
@@ -21,6 +23,7 @@ from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.combined import availability
+from savepoints.store import bindings
 from savepoints.store.root import Store
 
 
@@ -55,89 +58,97 @@ def application_of(
     return application
 
 
-def to(
-    ends: str,
-    *,
-    query: str,
-    app: str,
-    settings: Settings,
-    generation: int,
-    checkpoint: Location,
-    store: Store,
-    begun_from: Savepoint | None = None,
-    check: Callable[[], None] = lambda: None,
-    committed: Callable[[int | None], None] = lambda _batch: None,
-    progress: Progress = silent,
-) -> Ran:
-    """Run a checkpoint on to exactly these positions; run again after a crash, it goes on.
+@dataclass(frozen=True, kw_only=True)
+class RestoredQuery:
+    """A query in a restored checkpoint, with what is to run it there.
 
-    Args:
-        check: Called all the time; raises when the run must not continue.
-        committed: Told, as often, the newest batch that this run has committed.
-    """
-    runner = bind(
-        query,
-        app,
-        settings,
-        generation=generation,
-        checkpoint=checkpoint,
-        store=store,
-        begun_from=begun_from,
-        progress=progress,
-    )
-    progress(f"running {app} to {what(ends)}")
-    tables = table_ends.parse(ends)
-    end: KafkaEnd | TableEnd
-    if tables is not None:
-        end = TableEnd.of(tables, settings.queries[query].tables.values())
-    else:
-        wanted = kafka_offsets(ends) or {}
-        archives = archives_of(settings, query)
-        end = KafkaEnd(wanted, availability.ranges(list(wanted), settings.kafka, archives))
-
-    def look() -> None:
-        check()
-        committed(runner.last_batch)
-
-    with store.scratch() as scratch:
-        return end.run(runner, scratch=scratch, limits=Limits(), check=look, progress=progress)
-
-
-def bind(
-    query: str,
-    app: str,
-    settings: Settings,
-    *,
-    generation: int,
-    checkpoint: Location,
-    store: Store,
-    begun_from: Savepoint | None,
-    progress: Progress,
-) -> Runner:
-    """Start Spark and bind a program to a restored checkpoint, having compared the two.
-
-    Args:
+    Attributes:
         begun_from: The savepoint that the generation begins from, where it has not begun yet.
     """
-    from savepoints.spark.session import session
 
-    progress("starting Spark")
-    spark = session(settings, f"savepoints run to a point of {query}")
-    bound = settings.queries[query].model_copy(update={"app": app})
-    application = apps.load_for(query, bound)
-    runner = runner_of(
-        spark,
-        store,
-        Inputs(application, bound, settings.kafka),
-        generation=generation,
-        checkpoint=checkpoint,
-        position=position.read(checkpoint).offsets,
-        begun_from=begun_from,
-    )
-    compatibility.ProgramLayout(store, progress).require(
-        runner, checkpoint, app, begun_from.id if begun_from else None
-    )
-    return runner
+    query: str
+    app: str
+    settings: Settings
+    generation: int
+    checkpoint: Location
+    store: Store
+    begun_from: Savepoint | None = None
+    progress: Progress = silent
+
+    @classmethod
+    def of(
+        cls, plan: GenerationPlan, store: Store, progress: Progress, app: str | None = None
+    ) -> RestoredQuery:
+        """Return the query of a plan, with the program and tables of the generation to be.
+
+        Args:
+            app: What runs it, if not the application that the generation is bound to.
+        """
+        settings = bindings.complete(store, generations={plan.query: plan.generation})
+        return cls(
+            query=plan.query,
+            app=app or settings.queries[plan.query].app,
+            settings=settings,
+            generation=plan.generation,
+            checkpoint=Location.of(plan.checkpoint),
+            store=store,
+            begun_from=store.manifest(str(plan.savepoint_id)).savepoint,
+            progress=progress,
+        )
+
+    def run_to(
+        self,
+        ends: str,
+        *,
+        check: Callable[[], None] = lambda: None,
+        committed: Callable[[int | None], None] = lambda _batch: None,
+    ) -> Ran:
+        """Run it on to exactly these positions; run again after a crash, it goes on.
+
+        Args:
+            check: Called all the time; raises when the run must not continue.
+            committed: Told, as often, the newest batch that this run has committed.
+        """
+        runner = self.runner()
+        self.progress(f"running {self.app} to {what(ends)}")
+        tables = table_ends.parse(ends)
+        end: KafkaEnd | TableEnd
+        if tables is not None:
+            end = TableEnd.of(tables, self.settings.queries[self.query].tables.values())
+        else:
+            wanted, kafka = kafka_offsets(ends) or {}, self.settings.kafka
+            archives = archives_of(self.settings, self.query)
+            end = KafkaEnd(wanted, availability.ranges(list(wanted), kafka, archives))
+
+        def look() -> None:
+            check()
+            committed(runner.last_batch)
+
+        with self.store.scratch() as scratch:
+            return end.run(
+                runner, scratch=scratch, limits=Limits(), check=look, progress=self.progress
+            )
+
+    def runner(self) -> Runner:
+        """Start Spark and bind the program to the checkpoint, having compared the two."""
+        from savepoints.spark.session import session
+
+        self.progress("starting Spark")
+        spark = session(self.settings, f"savepoints run to a point of {self.query}")
+        bound = self.settings.queries[self.query].model_copy(update={"app": self.app})
+        runner = runner_of(
+            spark,
+            self.store,
+            Inputs(apps.load_for(self.query, bound), bound, self.settings.kafka),
+            generation=self.generation,
+            checkpoint=self.checkpoint,
+            position=position.read(self.checkpoint).offsets,
+            begun_from=self.begun_from,
+        )
+        compatibility.ProgramLayout(self.store, self.progress).require(
+            runner, self.checkpoint, self.app, self.begun_from.id if self.begun_from else None
+        )
+        return runner
 
 
 def what(ends: str) -> str:

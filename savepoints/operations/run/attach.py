@@ -34,7 +34,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Savepoint, several
 from savepoints.observe.outage import Outage
-from savepoints.operations.run import ended_jvm, final_savepoint, periodic, temporary_checkpoint
+from savepoints.operations.run import final_savepoint, periodic, unsaved_end
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.run.subject import OnEnded, Subject
@@ -64,11 +64,7 @@ class Attached:
     """The savepoints and the lease of one query, until it ends or `detach` or `stop` is called."""
 
     def __init__(
-        self,
-        subject: Subject,
-        schedule: Schedule,
-        held: Lease,
-        leases: ExitStack,
+        self, subject: Subject, schedule: Schedule, held: Lease, leases: ExitStack
     ) -> None:
         """Begin."""
         self._query = subject.query
@@ -119,13 +115,10 @@ class Attached:
             LockedError: If another process takes one at this moment.
         """
         subject = self._subject
+        wanted = subject.forms if forms is None else several(forms, "forms")
         plan = create.plan(
             subject.store,
-            query=subject.name,
-            checkpoint=str(subject.checkpoint),
-            outputs=dict(subject.outputs),
-            output_topics=subject.output_topics,
-            forms=subject.possible(subject.forms if forms is None else several(forms, "forms")),
+            **vars(subject.saved(subject.possible(wanted))),
             tags=several(tags, "tags"),
             description=description,
         )
@@ -162,27 +155,15 @@ class Attached:
         try:
             with self._refusing_without_jvm():
                 subject.stop()
-            temporary_checkpoint.refuse_removed(subject.store, subject.name, subject.checkpoint)
+            unsaved_end.refuse_removed(subject.store, subject.name, subject.checkpoint)
             # What is newest of the query is then in another checkpoint, which is not this one's.
             subject.refuse_ended()
-            generation, forms = subject.generation, subject.possible(subject.forms)
+            generation = subject.generation
+            saved = subject.saved(subject.possible(subject.forms))
             if generation is None:
-                return final_savepoint.take(
-                    subject.store,
-                    subject.name,
-                    checkpoint=subject.checkpoint,
-                    forms=forms,
-                    outputs=subject.outputs,
-                    output_topics=subject.output_topics,
-                )
+                return final_savepoint.take(subject.store, saved)
             return final_savepoint.savepoint(
-                subject.store,
-                generation,
-                forms=forms,
-                outputs=subject.outputs,
-                output_topics=subject.output_topics,
-                moved=False,
-                progress=silent,
+                subject.store, generation, saved, moved=False, progress=silent
             )
         finally:
             self._release()
@@ -288,7 +269,7 @@ class Attached:
             self._ticker.join()
             self._release()
             subject = self._subject
-            raise ended_jvm.refusal(
+            raise unsaved_end.jvm_ended(
                 subject.store, subject.name, subject.checkpoint, subject.outputs
             ) from error
 
@@ -415,10 +396,10 @@ def attach(
                 "'s3://bucket/table'}), or {} if there are none",
                 called,
             )
-        if temporary_checkpoint.is_temporary(directory):
+        if unsaved_end.is_temporary(directory):
             _LOG.warning(
                 "no final savepoint of %s can be taken, because Spark removes its checkpoint %s "
-                "when it stops: %s", called, directory, temporary_checkpoint.HINT,
+                "when it stops: %s", called, directory, unsaved_end.HINT,
             )  # fmt: skip
         attached = Attached(subject, schedule, held, leases)
         unless_attached.callback(attached.detach)

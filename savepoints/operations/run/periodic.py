@@ -8,8 +8,7 @@ the metrics, and never raised.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -20,14 +19,14 @@ from savepoints.errors import (
     UnreachableError,
     message_of,
 )
-from savepoints.model import FORMS, Form, Savepoint
+from savepoints.model import FORMS, Savepoint
 from savepoints.observe import metrics
 from savepoints.observe.outage import Outage
 from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import expire
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.savepoint import create, history
-from savepoints.operations.savepoint.create import CreatePlan
+from savepoints.operations.savepoint.create import CreatePlan, Saved
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
 from savepoints.spark import causes
@@ -63,13 +62,8 @@ class Attempt(Result):
 
 def take(
     store: Store,
+    saved: Saved,
     *,
-    query: str | None = None,
-    checkpoint: str | None = None,
-    forms: Sequence[Form] = FORMS,
-    outputs: dict[str, str] | None = None,
-    output_topics: Sequence[str] | None = None,
-    app: str | None = None,
     outage: Outage | None = None,
     exports: BackgroundExport | None = None,
     progress: Progress = silent,
@@ -80,24 +74,21 @@ def take(
         exports: What writes the rows of savepoints in both forms; by default the savepoint is only
             over when it has them.
     """
-    is_exported_later = exports is not None and set(forms) == set(FORMS)
-    now: Sequence[Form] = ("native",) if is_exported_later else forms
-    outage = outage or Outage(query or checkpoint or "the query")
+    is_exported_later = exports is not None and set(saved.forms) == set(FORMS)
+    named = saved.query or saved.checkpoint
+    outage = outage or Outage(named or "the query")
     try:
-        attempt = _take(
-            store, query, checkpoint, now, outputs, output_topics, app=app, progress=progress
-        )
+        now = replace(saved, forms=("native",)) if is_exported_later else saved
+        attempt = _take(store, now, progress)
     except UnreachableError as error:
         outage.noticed(error)
         return Attempt("failed", error=error)  # Metrics would ask the store, too.
     except SavepointsError as error:
         # What is known needs no traceback.
-        _LOG.error(
-            "the savepoint of %s failed; the query continues: %s", query or checkpoint, error
-        )
+        _LOG.error("the savepoint of %s failed; the query continues: %s", named, error)
         attempt = Attempt("failed", error=error)
     except Exception as error:  # noqa: BLE001  (whatever it is, the query is more important)
-        _LOG.exception("the savepoint of %s failed; the query continues", query or checkpoint)
+        _LOG.exception("the savepoint of %s failed; the query continues", named)
         attempt = Attempt("failed", error=causes.of(error) or SavepointsError(message_of(error)))
     outage.over()
     if attempt.savepoint is not None:
@@ -116,35 +107,16 @@ def last_taken(store: Store, query: str) -> datetime | None:
     return next((one.created_at for one in catalog.select(store.catalog.all(), query=query)), None)
 
 
-def _take(
-    store: Store,
-    query: str | None,
-    checkpoint: str | None,
-    forms: Sequence[Form],
-    outputs: dict[str, str] | None,
-    output_topics: Sequence[str] | None,
-    *,
-    app: str | None,
-    progress: Progress,
-) -> Attempt:
+def _take(store: Store, saved: Saved, progress: Progress) -> Attempt:
     try:
-        plan = create.plan(
-            store,
-            query=query,
-            checkpoint=checkpoint,
-            forms=forms,
-            outputs=outputs,
-            output_topics=output_topics,
-            app=app,
-            kind="periodic",
-        )
+        plan = create.plan(store, **vars(saved), kind="periodic")
     except NoCommittedBatchError as error:
-        _LOG.info("no savepoint of %s yet: %s", query or checkpoint, error)
+        _LOG.info("no savepoint of %s yet: %s", saved.query or saved.checkpoint, error)
         return Attempt("skipped", error=error)
     except Exception:
         # `execute` records what it does; what fails before it is recorded here.
-        parameters = {"checkpoint": checkpoint}
-        with recording(store, "create", query=query, parameters=parameters):
+        parameters = {"checkpoint": saved.checkpoint}
+        with recording(store, "create", query=saved.query, parameters=parameters):
             raise
     there = history.saved(store, plan.query, plan.generation, plan.newest_batch, plan.forms)
     if there is not None and _has_outputs(there, plan):

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
 from savepoints.config.schedule import Schedule, parse_schedule
@@ -22,6 +21,7 @@ from savepoints.operations.run import recover as recovery
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.program import Order, Program, resolve
 from savepoints.operations.run.supervisor import Segment, Supervisor
+from savepoints.operations.savepoint.create import Saved
 from savepoints.runtime import archive_first, compatibility
 from savepoints.runtime.archive_of import runner_of
 from savepoints.runtime.bounded import run_ends
@@ -34,9 +34,6 @@ from savepoints.store.batch_log import Recorder
 from savepoints.store.locks import journal
 from savepoints.store.locks.lease import Lease
 from savepoints.texts import count_text
-
-if TYPE_CHECKING:
-    pass
 
 
 def run_segment(
@@ -221,9 +218,7 @@ def _periodically(program: Program, schedule: Schedule) -> Iterator[None]:
         take = partial(
             periodic.take,
             order.store,
-            query=order.query,
-            forms=order.forms,
-            app=program.bound.app,
+            Saved(query=order.query, forms=order.forms, app=program.bound.app),
             outage=Outage(order.query),
             exports=exports,
             progress=order.progress,
@@ -243,8 +238,7 @@ def _savepoint(
     return final_savepoint.savepoint(
         order.store,
         generation,
-        forms=forms,
-        app=program.bound.app,
+        Saved(forms=forms, app=program.bound.app),
         moved=ran.batches > 0,
         progress=order.progress,
     )

@@ -17,6 +17,7 @@ from savepoints.operations.run import overtaken, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.savepoint import registration
+from savepoints.operations.savepoint.create import Saved
 from savepoints.spark import private_api
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
@@ -160,13 +161,15 @@ class Subject:
 
     def take(self, exports: BackgroundExport | None = None) -> Attempt:
         """Take a periodic savepoint."""
-        return periodic.take(
-            self.store,
+        saved = self.saved(self.forms)
+        return periodic.take(self.store, saved, outage=self.outage, exports=exports)
+
+    def saved(self, forms: tuple[Form, ...]) -> Saved:
+        """Return what is saved of it."""
+        return Saved(
             query=self.name,
             checkpoint=str(self.checkpoint),
-            forms=self.forms,
+            forms=forms,
             outputs=dict(self.outputs),
             output_topics=self.output_topics,
-            outage=self.outage,
-            exports=exports,
         )

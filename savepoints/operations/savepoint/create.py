@@ -66,6 +66,18 @@ from savepoints.texts import count_text
 _LOG = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What is saved of a query, each time that a run or a driver takes a savepoint; see `plan`."""
+
+    query: str | None = None
+    checkpoint: str | None = None
+    forms: Sequence[Form] = FORMS
+    outputs: Mapping[str, str] | None = None
+    output_topics: Sequence[str] | None = None
+    app: str | None = None
+
+
 @dataclass(frozen=True)
 class CreatePlan(Plan):
     """What `create` is going to do.

@@ -22,11 +22,7 @@ from savepoints.errors import NativeOnlyError, TargetExistsError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Form, OperatorState, Provider, Savepoint
 from savepoints.observe.recorder import recorded
-from savepoints.operations.savepoint import (
-    forms,
-    restore_checks,
-    restored_layout,
-)
+from savepoints.operations.savepoint import forms, restore_checks, restored_layout
 from savepoints.operations.savepoint.restore_checks import Accepts
 from savepoints.operations.savepoint.restored_layout import LayoutChange
 from savepoints.operations.savepoint.state_rows import rows_in_place, state_rows
@@ -311,13 +307,17 @@ def fill(
             native.seal(store.root, stored.native, target, query_id=plan.query_id)
         faults.reach("restore.metadata")
     elif committed_in(target)[-1] != plan.batch_id:
-        raise TargetExistsError(
-            f"{target} was already restored from {plan.savepoint_id}, and a query has run there "
-            "since",
-            hint="name a new directory with --to; nothing was overwritten",
-            target=plan.target,
-        )
+        raise run_since(plan.target, plan.savepoint_id)
     return restored(plan, begun=begun, already=claim is None)
+
+
+def run_since(target: str, savepoint_id: str) -> TargetExistsError:
+    """Return the refusal of a directory in which a query has run after it was restored."""
+    return TargetExistsError(
+        f"{target} was already restored from {savepoint_id}, and a query has run there since",
+        hint="name a new directory with --to; nothing was overwritten",
+        target=target,
+    )
 
 
 def restored(plan: RestorePlan, *, begun: float, already: bool) -> Restored:

@@ -48,10 +48,7 @@ def ensure_table(uri: Uri, schema: str) -> None:
 
     refuse_unwritable(uri, "an output")
     DeltaTable.create(
-        str(uri),
-        Schema.from_json(schema),
-        mode="ignore",
-        storage_options=storage_options(uri),
+        str(uri), Schema.from_json(schema), mode="ignore", storage_options=storage_options(uri)
     )
 
 

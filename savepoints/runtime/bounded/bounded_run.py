@@ -261,18 +261,7 @@ class _BoundedRun:
     def _run(self) -> None:
         """Run the batch that is planned."""
         before, batch = self._reached(), self.position.next_batch
-        self.runner.run_planned(self.check)
-        self.position = checkpoint_position.read(self.runner.checkpoint)
-        committed = self.position.committed
-        if committed != batch:
-            raise NotAlignedError(
-                f"Spark stopped without an error but did not commit batch {batch} of "
-                f"{self.runner.query} (newest committed: "
-                f"{'none' if committed is None else committed})",
-                hint="run the command again",
-                query=self.runner.query,
-                batch_id=batch,
-            )
+        self.position = planned_offsets.run(self.runner, batch, self.check)
         after = self._reached()
         self.progress(
             f"batch {batch}: {count_text(count(before, after), 'record')}, "

@@ -119,7 +119,7 @@ class TableEnd:
             if wanted is not None:
                 texts = [one.text for one in wanted]
                 planned_offsets.write(runner.checkpoint, now, first, texts, {})
-            _run(runner, now.next_batch, check)
+            planned_offsets.run(runner, now.next_batch, check)
             progress(f"batch {now.next_batch}: {self._text(runner)}")
 
     def _next(
@@ -216,19 +216,6 @@ def _first(runner: Runner, now: CheckpointPosition, scratch: Location) -> bytes:
         return runner.checkpoint.get("offsets/0")
     runner.begin_in(scratch)
     return scratch.get("offsets/0")
-
-
-def _run(runner: Runner, batch: int, check: Callable[[], None]) -> None:
-    runner.run_planned(check)
-    committed = checkpoint_position.read(runner.checkpoint).committed
-    if committed != batch:
-        raise NotAlignedError(
-            f"Spark stopped without an error but did not commit batch {batch} of {runner.query} "
-            f"(newest committed: {'none' if committed is None else committed})",
-            hint="run the command again",
-            query=runner.query,
-            batch_id=batch,
-        )
 
 
 def _of_table(position: str | None) -> TablePosition:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import planned_batch
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.checkpoint.state import files
+from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.moments import utc_now
+from savepoints.runtime.runner import Runner
 
 
 def write(
@@ -44,6 +47,28 @@ def write(
         checkpoint.delete(files.of_version(left, number + 1))
         checkpoint.delete([f"offsets/.{number}.crc"])  # Hadoop's, on a local file system.
     checkpoint.put(f"offsets/{number}", data)
+
+
+def run(runner: Runner, batch: int, check: Callable[[], None]) -> CheckpointPosition:
+    """Run the batch that was written, and return where the query is then.
+
+    Args:
+        check: Called all the time; raises when the run must not continue.
+
+    Raises:
+        NotAlignedError: If Spark has not committed it.
+    """
+    runner.run_planned(check)
+    now = checkpoint_position.read(runner.checkpoint)
+    if now.committed != batch:
+        raise NotAlignedError(
+            f"Spark stopped without an error but did not commit batch {batch} of {runner.query} "
+            f"(newest committed: {'none' if now.committed is None else now.committed})",
+            hint="run the command again",
+            query=runner.query,
+            batch_id=batch,
+        )
+    return now
 
 
 def _fix_beginning(

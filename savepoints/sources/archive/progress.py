@@ -182,8 +182,7 @@ class ArchiveProgress:
     def _holes(self) -> list[tuple[str, int, int, int]]:
         # The rows come in no order; an empty batch lies before the one that begins where it does.
         ordered = sorted(
-            self.rows,
-            key=lambda row: (row.topic, row.partition, row.first_offset, row.end_offset),
+            self.rows, key=lambda row: (row.topic, row.partition, row.first_offset, row.end_offset)
         )
         return [
             (row.topic, row.partition, before.end_offset, row.first_offset)

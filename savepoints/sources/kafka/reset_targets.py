@@ -215,10 +215,7 @@ def _to(
 
 
 def _unknown(
-    target: Target,
-    ranges: Ranges,
-    scope: TargetScope | None,
-    skipped: Sequence[str],
+    target: Target, ranges: Ranges, scope: TargetScope | None, skipped: Sequence[str]
 ) -> list[str]:
     """List the topics and partitions that are named but do not exist."""
     problems = [f"the query reads no topic {one!r}" for one in skipped if one not in ranges]

@@ -361,6 +361,5 @@ def fields_of(struct_type: Mapping[str, Any]) -> list[StateField]:
 
 def _misfit(where: str, why: str) -> IncompatibleError:
     return IncompatibleError(
-        f"{where} does not match the schema in the checkpoint: {why}",
-        hint=OTHER_BATCH,
+        f"{where} does not match the schema in the checkpoint: {why}", hint=OTHER_BATCH
     )

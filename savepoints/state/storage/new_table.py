@@ -108,10 +108,7 @@ def require_new(schema: StructType, target: Location) -> None:
 
 
 def commit(
-    schema: StructType,
-    target: Location,
-    partition_by: Sequence[str],
-    counts: Mapping[str, int],
+    schema: StructType, target: Location, partition_by: Sequence[str], counts: Mapping[str, int]
 ) -> None:
     """Make a table of files.
 
@@ -202,9 +199,7 @@ def _read(
     there = {one.path for one in target.list() if one.path.endswith(_PARQUET)}
     # Spark would silently read the others.
     _require_files(
-        named - there,
-        target,
-        hint="find what is left of the savepoint: savepoints verify NAME",
+        named - there, target, hint="find what is left of the savepoint: savepoints verify NAME"
     )
     # Listed as a whole, which takes few requests, unless there are files that the log does not
     # name: Delta's own writer, which wrote such tables before, left those of tasks that failed.

@@ -78,7 +78,10 @@ def read_operator(
         key (a struct; null when the operator has no grouping key).
     """
     return together(
-        [read_store(spark, checkpoint, files, operator, store) for store in operator.stores]
+        [
+            read_raw(spark, checkpoint, files, operator, store).canonical()
+            for store in operator.stores
+        ]
     )
 
 
@@ -122,13 +125,6 @@ def load(
     if store != "default":
         reader = reader.option("storeName", store)
     return reader.load()
-
-
-def read_store(
-    spark: SparkSession, checkpoint: Location, files: CutFiles, operator: Operator, store: str
-) -> DataFrame:
-    """Read one store of an operator as canonical rows; see `read_operator`."""
-    return read_raw(spark, checkpoint, files, operator, store).canonical()
 
 
 @dataclass(frozen=True)

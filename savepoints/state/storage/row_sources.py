@@ -82,8 +82,8 @@ class CheckpointRows:
                 operator_id=operator_id,
                 store=store,
             )
-        found = read.read_store(self.spark, self.checkpoint, self.files, operator, store)
-        return found.select(*COLUMNS)
+        found = read.read_raw(self.spark, self.checkpoint, self.files, operator, store)
+        return found.canonical().select(*COLUMNS)
 
     def among(self, partitions: Partitions, place: Location) -> CheckpointRows:
         """Return the rows of some state partitions alone; see `state_partitions.lay_out`.

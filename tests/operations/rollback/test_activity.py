@@ -16,6 +16,7 @@ from savepoints.io import Location
 from savepoints.operations.rollback import activity, rollback
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.run import final_savepoint
+from savepoints.operations.savepoint.create import Saved
 from savepoints.plan import silent
 from tests.samples import take, unpack
 
@@ -80,7 +81,7 @@ def test_whoever_took_a_last_savepoint_has_stopped(
     final_savepoint.savepoint(
         local_store.with_settings(Settings()),
         local_store.generations.current("totals"),
-        forms=("native",),
+        Saved(forms=("native",)),
         moved=True,
         progress=silent,
     )
@@ -101,7 +102,7 @@ def test_trap_a_driver_in_the_batch_after_its_last_savepoint_is_taken_to_rest(
     committed(checkpoint, 4 * HOUR, 3 * HOUR, 2 * HOUR, HOUR)
     generation = local_store.generations.current("totals")
     final_savepoint.savepoint(
-        local_store, generation, forms=("native",), moved=True, progress=silent
+        local_store, generation, Saved(forms=("native",)), moved=True, progress=silent
     )
     begin_next_batch(checkpoint)
 

@@ -20,6 +20,7 @@ from savepoints.moments import utc_now
 from savepoints.operations.run import periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.savepoint import export
+from savepoints.operations.savepoint.create import Saved
 from savepoints.runtime import ticker
 from tests.samples import take, unpack
 
@@ -122,11 +123,11 @@ def test_the_newest_comes_first_and_what_was_overtaken_is_passed_over(
 def test_a_savepoint_is_over_while_rows_of_the_one_before_are_written(
     on_local: Location, local_store: Store, gate: Gate, spark: SparkSession
 ) -> None:
-    live = unpack("rocksdb", on_local / "live")
+    saved = Saved(query="q", checkpoint=str(unpack("rocksdb", on_local / "live")))
     with BackgroundExport(local_store, "newest") as exports:
-        first = periodic.take(local_store, query="q", checkpoint=str(live), exports=exports)
+        first = periodic.take(local_store, saved, exports=exports)
         assert gate.reached.wait(WAIT)
-        again = periodic.take(local_store, query="q", checkpoint=str(live), exports=exports)
+        again = periodic.take(local_store, saved, exports=exports)
         gate.opened.set()
         assert gate.written.acquire(timeout=WAIT)
 

@@ -10,6 +10,7 @@ from savepoints.io import Location
 from savepoints.model import Edit
 from savepoints.moments import utc_now
 from savepoints.operations.run import final_savepoint
+from savepoints.operations.savepoint.create import Saved
 from savepoints.plan import silent
 from tests.samples import take, unpack
 
@@ -26,8 +27,7 @@ def test_it_is_the_one_that_is_there_and_none_that_was_edited_by_hand(
     found = final_savepoint.savepoint(
         local_store.with_settings(Settings()),
         local_store.generations.current("totals"),
-        forms=("native",),
-        app="a:b",
+        Saved(forms=("native",), app="a:b"),
         moved=False,
         progress=silent,
     )

@@ -15,6 +15,7 @@ from savepoints.io import Location
 from savepoints.observe import metrics
 from savepoints.operations.run import periodic
 from savepoints.operations.run.periodic import Attempt
+from savepoints.operations.savepoint.create import Saved
 from savepoints.store.locks import lease
 from tests.faults.test_rollback_killed import write_output
 from tests.samples import files_of, query_id, unpack, write
@@ -27,8 +28,11 @@ def live(place: Location) -> Location:
     return unpack("rocksdb", place / "live")
 
 
-def take(store: Store, live: Location, **options: Any) -> Attempt:
-    return periodic.take(store, query="clicks", checkpoint=str(live), forms=("native",), **options)
+def take(
+    store: Store, live: Location, outputs: dict[str, str] | None = None, **options: Any
+) -> Attempt:
+    saved = Saved(query="clicks", checkpoint=str(live), forms=("native",), outputs=outputs)
+    return periodic.take(store, saved, **options)
 
 
 def test_a_savepoint_is_taken_and_told_in_the_events(store: Store, live: Location) -> None:

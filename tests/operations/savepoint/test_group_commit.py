@@ -17,6 +17,7 @@ from savepoints.local import LocalWorld
 from savepoints.model import SavepointKind
 from savepoints.operations.run import periodic
 from savepoints.operations.savepoint import create, group_commit
+from savepoints.operations.savepoint.create import Saved
 from savepoints.sources.kafka import group_offsets
 from savepoints.store.tables.events import Event
 from tests.samples import unpack
@@ -113,7 +114,7 @@ def test_a_query_that_reads_files_has_no_offsets_for_a_group(
 def test_what_watches_groups_sees_the_offsets_of_each_savepoint(
     broker: Broker, query: Store, topic: str, group: str, on_local: Location
 ) -> None:
-    attempt = periodic.take(query, query="q", forms=("native",))
+    attempt = periodic.take(query, Saved(query="q", forms=("native",)))
 
     assert attempt.savepoint is not None
     assert committed(broker, group) == {topic: {0: 6, 1: 3}}
@@ -139,7 +140,7 @@ def test_trap_offsets_of_consumers_that_use_the_group_are_never_overwritten(
         create.plan(query, query="q", forms=("native",), commit_group=group)
     assert query.catalog.all() == []
 
-    attempt = periodic.take(query, query="q", forms=("native",))
+    attempt = periodic.take(query, Saved(query="q", forms=("native",)))
 
     assert attempt.result == "done"
     assert query.catalog.all() == [attempt.savepoint]
@@ -171,7 +172,7 @@ def test_trap_a_broker_that_does_not_answer_costs_no_savepoint(
     store = local_store.with_settings(Settings(kafka=nowhere, queries={"q": bound}))
     told: list[str] = []
 
-    attempt = periodic.take(store, query="q", forms=("native",), progress=told.append)
+    attempt = periodic.take(store, Saved(query="q", forms=("native",)), progress=told.append)
 
     assert attempt.result == "done"
     assert store.catalog.all() == [attempt.savepoint]

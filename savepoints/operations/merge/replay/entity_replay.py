@@ -145,8 +145,7 @@ class MergeReplay(ShadowReplay):
         self.progress(f"replaying batches {self.batch + 1} to {newest}")
         ran = [self._logged(checkpoint, one) for one in range(self.batch, newest + 1)]
         source_ends.require_even(
-            self.assignment.live.name,
-            [(one, before.watermark_ms) for before, one in pairwise(ran)],
+            self.assignment.live.name, [(one, before.watermark_ms) for before, one in pairwise(ran)]
         )
         positions = [lowest_offsets(one.offsets) for one in ran]
         rows = self._arrived(positions[0], positions[-1], newest)
