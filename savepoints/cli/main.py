@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import logging
 import os
 import re
@@ -15,12 +14,10 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from savepoints.cli import streams
 from savepoints.cli.options import before_the_command
 from savepoints.cli.output import Terminal
 from savepoints.errors import EnvironmentUnfitError, SavepointsError, StoppedError, UsageError
-
-_STREAMS = ("stdin", "stdout", "stderr")
-
 
 # For a call that cannot be parsed; otherwise the command reads the format itself.
 _JSON = re.compile(r"(^| )(-o ?|--output[ =])json( |$)")
@@ -136,7 +133,7 @@ def main() -> None:
     Skips Python's own shutdown: threads of native libraries may still be running then and sometimes
     abort the process, so a script would see exit code 134 from a command that succeeded.
     """
-    _prepare_streams()
+    streams.prepare()
     code = _run(Terminal(), sys.argv[1:])
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
@@ -218,27 +215,3 @@ def _run(output: Terminal, arguments: list[str]) -> int:
         output.error(unexpected)
         return unexpected.exit_code
     return result if isinstance(result, int) else 0
-
-
-def _prepare_streams() -> None:
-    """Make the standard streams such that no text and no closed one ends a command.
-
-    Of those that are closed Python has none, and the next file that is opened gets the descriptor:
-    it would have what Java prints. A character that a terminal does not have is written as `\\u…`.
-    """
-    for descriptor, name in enumerate(_STREAMS):
-        if getattr(sys, name) is None:
-            _open_on_nothing(descriptor)
-            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115, PTH123 - for good
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _open_on_nothing(descriptor: int) -> None:
-    with suppress(OSError):
-        os.fstat(descriptor)
-        return  # Something has it already.
-    nothing = os.open(os.devnull, os.O_RDWR)
-    if nothing != descriptor:
-        os.dup2(nothing, descriptor)
-        os.close(nothing)

@@ -13,7 +13,12 @@ from savepoints.operations.pipeline import topic_reads
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import Pipeline
-from savepoints.operations.pipeline_rollback import rollback_cut, rollback_refusals, rollback_text
+from savepoints.operations.pipeline_rollback import (
+    present_ahead,
+    rollback_cut,
+    rollback_refusals,
+    rollback_text,
+)
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.pipeline_rollback.rollback_cut import MemberCut
 from savepoints.operations.rollback import journalled, rollback
@@ -339,7 +344,11 @@ def make(
         verb=VERB,
         query=found.query,
         steps=tuple(rollback_text.steps(members, cuts, paused)),
-        warnings=tuple(dict.fromkeys(rollback_text.notes(store, found, members))),
+        warnings=tuple(
+            dict.fromkeys(
+                (*present_ahead.notes(store, found, members), *rollback_text.notes(found, members))
+            )
+        ),
         command=command,
         operation_id=name,
         queries=queries,

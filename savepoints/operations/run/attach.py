@@ -34,7 +34,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Savepoint, several
 from savepoints.observe.outage import Outage
-from savepoints.operations.run import final_savepoint, periodic, unsaved_end
+from savepoints.operations.run import ended_jvm, final_savepoint, periodic, temporary_checkpoint
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.run.subject import OnEnded, Subject
@@ -155,7 +155,7 @@ class Attached:
         try:
             with self._refusing_without_jvm():
                 subject.stop()
-            unsaved_end.refuse_removed(subject.store, subject.name, subject.checkpoint)
+            temporary_checkpoint.refuse_removed(subject.store, subject.name, subject.checkpoint)
             # What is newest of the query is then in another checkpoint, which is not this one's.
             subject.refuse_ended()
             generation = subject.generation
@@ -269,7 +269,7 @@ class Attached:
             self._ticker.join()
             self._release()
             subject = self._subject
-            raise unsaved_end.jvm_ended(
+            raise ended_jvm.refusal(
                 subject.store, subject.name, subject.checkpoint, subject.outputs
             ) from error
 
@@ -396,10 +396,10 @@ def attach(
                 "'s3://bucket/table'}), or {} if there are none",
                 called,
             )
-        if unsaved_end.is_temporary(directory):
+        if temporary_checkpoint.is_temporary(directory):
             _LOG.warning(
                 "no final savepoint of %s can be taken, because Spark removes its checkpoint %s "
-                "when it stops: %s", called, directory, unsaved_end.HINT,
+                "when it stops: %s", called, directory, temporary_checkpoint.HINT,
             )  # fmt: skip
         attached = Attached(subject, schedule, held, leases)
         unless_attached.callback(attached.detach)

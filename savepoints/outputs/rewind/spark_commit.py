@@ -8,28 +8,21 @@ or properties is refused when the rewind is planned.
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from savepoints.errors import EnvironmentUnfitError, IncompatibleError
 from savepoints.local.java import find_java
 from savepoints.moments import epoch_ms, utc_now
 from savepoints.outputs.delta import log, snapshot, writable
-from savepoints.outputs.delta.snapshot import Action, Snapshot, identity
+from savepoints.outputs.rewind import version_difference
+from savepoints.outputs.rewind.version_difference import FileDifference
 from savepoints.spark import classic, delta_transaction
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
-
-
-# Highest number that an identity column has given out; never lowered, so that none comes twice.
-_HIGHEST = "delta.identity.highWaterMark"
-# Holds the highest row id that was given out; never lowered, either.
-_ROW_IDS = "delta.rowTracking"
 
 
 def require_possible(
@@ -50,7 +43,7 @@ def require_possible(
     if version is None or version == table.version():
         return
     now, then = (snapshot.read(uri, one) for one in (int(table.version()), version))
-    if changed := _beyond_files(now, then):
+    if changed := version_difference.beyond_files(now, then):
         raise IncompatibleError(
             f"{uri} cannot be rewound to version {version}: only Spark can write a table "
             f"with these features ({', '.join(features)}), and a rewind by Spark restores only "
@@ -76,7 +69,7 @@ def take_back(
     """
     now = snapshot.read(uri, int(table.version()))
     then = now if version == table.version() else snapshot.read(uri, version)
-    return _commit(spark, table, uri, _file_difference(now, then), transactions, version)
+    return _commit(spark, table, uri, version_difference.files(now, then), transactions, version)
 
 
 def remove_all(
@@ -123,51 +116,3 @@ def _lacking() -> str | None:
     except EnvironmentUnfitError as error:
         return error.message
     return None
-
-
-@dataclass(frozen=True)
-class FileDifference:
-    """What makes the files of one version those of another, as values of `add` actions."""
-
-    adds: tuple[Action, ...]
-    removes: tuple[Action, ...]
-
-
-def _file_difference(now: Snapshot, then: Snapshot) -> FileDifference:
-    """Return what leads from the files of one version to those of an older one."""
-    here = {identity(one) for one in now.files}
-    there = {identity(one) for one in then.files}
-    return FileDifference(
-        tuple(one for one in then.files if identity(one) not in here),
-        tuple(one for one in now.files if identity(one) not in there),
-    )
-
-
-def _beyond_files(now: Snapshot, then: Snapshot) -> list[str]:
-    """Return what else differs: it does not come back with the files of the older version."""
-    found = []
-    if _schema(now) != _schema(then):
-        found.append("columns")
-    if now.metadata.get("partitionColumns") != then.metadata.get("partitionColumns"):
-        found.append("partitioning")
-    before, after = (one.metadata.get("configuration") or {} for one in (then, now))
-    found += sorted(
-        f"property {key}" for key in {*before, *after} if before.get(key) != after.get(key)
-    )
-    domains, others = _domains(now), _domains(then)
-    return found + sorted(
-        f"domain {name}"
-        for name in {*domains, *others}
-        if domains.get(name) != others.get(name) and name != _ROW_IDS
-    )
-
-
-def _schema(there: Snapshot) -> Action:
-    fields: Action = json.loads(there.metadata["schemaString"])
-    for one in fields["fields"]:
-        one["metadata"].pop(_HIGHEST, None)
-    return fields
-
-
-def _domains(there: Snapshot) -> dict[str, str]:
-    return {one["domain"]: one["configuration"] for one in there.domains}

@@ -8,15 +8,15 @@ and floating-point numbers into wider ones.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from typing import TYPE_CHECKING, TypeAlias
+from functools import reduce
+from typing import TYPE_CHECKING
 
-from savepoints.checkpoint.state.schema import SparkType, StateField, type_text
+from savepoints.checkpoint.state.schema import type_text
 from savepoints.errors import IncompatibleError, SeedRowsError
 from savepoints.spark import columns
-from savepoints.state.codec.decode import fields_of
+from savepoints.state.seed import nulls
 from savepoints.state.seed.visible import (
     EXPIRES,
     FIRES,
@@ -31,10 +31,6 @@ from savepoints.state.seed.visible import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-
-    # Whether a value has such a null; never null itself.
-    _Test: TypeAlias = "Callable[[Column], Column]"
-
 
 _SAMPLES = 5
 # What a reader of state adds, which says nothing about another number of partitions.
@@ -130,7 +126,7 @@ def checked(rows: DataFrame, visible: Visible, watermark_ms: int | None = None) 
         SeedRowsError: If rows have nulls where the state allows none, or two are of one key; it
             counts them and shows some.
     """
-    null = {f"have a null in {place}": test for place, test in _nulls(visible)}
+    null = {f"have a null in {place}": test for place, test in nulls.found(visible)}
     tests = {**null, **_contradictions(visible), **_missed(watermark_ms)}
     count, suspects = _scanned(rows, visible, tests.values())
     if suspects and (problems := _problems(rows, visible, tests)):
@@ -288,53 +284,3 @@ def _refused(visible: Visible, rows: int, problems: Sequence[Problem]) -> SeedRo
 
 def _quoted(place: str) -> str:
     return ".".join(columns.quoted(one) for one in place.split(".", 1))
-
-
-def _nulls(visible: Visible) -> Iterator[tuple[str, Column]]:
-    """Yield each place that may have no null, such as `value.count`, and which rows have one."""
-    from pyspark.sql import functions as F
-
-    for part, fields in visible.structs.items():
-        for one in fields:
-            for place, test in _of_field(one, f"{part}.{one.name}"):
-                yield place, test(F.col(part)[one.name])
-    for name in visible.numbers:
-        yield name, F.col(name).isNull()
-
-
-def _of_field(field: StateField, place: str) -> Iterator[tuple[str, _Test]]:
-    if not field.nullable:
-        yield place, lambda value: value.isNull()
-    for one, in_it in _parts(field.type):
-        for inside, test in _of_field(one, f"{place}.{one.name}"):
-            yield inside, partial(in_it, test)
-
-
-def _parts(kind: SparkType) -> Iterator[tuple[StateField, Callable[[_Test, Column], Column]]]:
-    """Yield what is inside of values of a type, and how a test of it becomes one of the values."""
-    if isinstance(kind, str):
-        return
-    if kind["type"] == "struct":
-        yield from ((one, partial(_in_field, one.name)) for one in fields_of(kind))
-    elif kind["type"] == "array":
-        yield StateField("element", kind["elementType"], kind["containsNull"]), _in_elements
-    elif kind["type"] == "map":
-        yield StateField("key", kind["keyType"]), partial(_in_entries, "map_keys")
-        value = StateField("value", kind["valueType"], kind["valueContainsNull"])
-        yield value, partial(_in_entries, "map_values")
-
-
-def _in_field(name: str, test: _Test, value: Column) -> Column:
-    return value.isNotNull() & test(value[name])
-
-
-def _in_elements(test: _Test, value: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.coalesce(F.exists(value, test), F.expr("false"))
-
-
-def _in_entries(part: str, test: _Test, value: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return _in_elements(test, F.call_function(part, value))

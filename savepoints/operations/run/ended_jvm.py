@@ -1,12 +1,7 @@
-"""Queries of which no last savepoint can be taken, and what is saved of them.
-
-The JVM of its driver has ended, or it has no `checkpointLocation`, and then Spark removes its
-checkpoint when it stops.
-"""
+"""What is saved of a query whose JVM ended before its driver could take a last savepoint."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from savepoints.checkpoint import position
@@ -15,12 +10,8 @@ from savepoints.io import Location
 from savepoints.operations.savepoint import history
 from savepoints.store.root import Store
 
-# As Spark names the directory (`Utils.createTempDir`).
-_NAME = re.compile(r"temporary-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-HINT = 'start the query with .option("checkpointLocation", …), a directory that stays'
 
-
-def jvm_ended(
+def refusal(
     store: Store, query: str, checkpoint: Location, outputs: Mapping[str, str]
 ) -> PartlyDoneError:
     """Return the error that names the newest savepoint, and what saves the newest batch."""
@@ -51,27 +42,4 @@ def jvm_ended(
         else f"save that batch: savepoints create {query} --format native; {alone}",
         query=query,
         savepoint=newest.id,
-    )
-
-
-def is_temporary(checkpoint: Location) -> bool:
-    """Return True if a query has the checkpoint that Spark makes for one without any."""
-    return _NAME.fullmatch(str(checkpoint).rpartition("/")[2]) is not None
-
-
-def refuse_removed(store: Store, query: str, checkpoint: Location) -> None:
-    """Refuse a last savepoint of a query whose checkpoint Spark has just removed.
-
-    Raises:
-        PartlyDoneError: If it has; it names the newest savepoint.
-    """
-    if not is_temporary(checkpoint) or checkpoint.exists("metadata"):
-        return
-    known = history.history(store, query) if store.generations.find_current(query) else []
-    newest = f"; the newest is {known[0].id} (batch {known[0].cut.batch_id})" if known else ""
-    raise PartlyDoneError(
-        f"{query} has stopped, but no final savepoint was taken{newest}: it was started without "
-        f"checkpointLocation, so Spark has removed its checkpoint {checkpoint}",
-        hint=HINT,
-        query=query,
     )
