@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.cli.output import Terminal
 from savepoints.moments import rfc3339
-from savepoints.operations.inspect.lineage import quoted
+from savepoints.operations.inspect.mermaid import quoted
 from savepoints.operations.pipeline.pipeline_graph import (
     ExternalInput,
     Pipeline,

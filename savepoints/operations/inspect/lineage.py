@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from savepoints.model import Generation, Savepoint, to_json
 from savepoints.moments import rfc3339
+from savepoints.operations.inspect.mermaid import quoted
 from savepoints.result import Result
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
@@ -17,10 +18,6 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
-
-# In Mermaid these are parts of its own syntax, also within quotation marks.
-_CODES = {ord(sign): f"#{ord(sign)};" for sign in '"#<>`&;\\'}
-
 
 NodeKind = Literal["generation", "savepoint"]
 EdgeKind = Literal["taken", "began", "parent"]
@@ -260,8 +257,3 @@ def _names(nodes: Sequence[Node]) -> dict[str, str]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def quoted(text: str) -> str:
-    """Write a text as a label: on one line, within quotation marks."""
-    return f'"{" ".join(text.split()).translate(_CODES)}"'

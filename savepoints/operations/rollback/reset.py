@@ -31,6 +31,7 @@ from savepoints.operations.rollback import (
     journalled,
     next_outputs,
     notes,
+    recreated_topics,
     reset_offsets,
     reset_versions,
     safety_savepoint,
@@ -288,15 +289,12 @@ def _counted(
     skipped: Sequence[str],
     allow_data_loss: bool,
 ) -> tuple[tuple[KafkaOffsets, ...], tuple[str, ...]]:
-    """Return from where records are counted, by source, with notes."""
-    recreated = reset_offsets.recreated(now.positions, context, allow_data_loss=allow_data_loss)
-    mine = reset_offsets.forgotten(now.positions, recreated)
+    """Return from where records are counted, by source, with notes; see the modules of both."""
+    recreated = recreated_topics.find(now.positions, context, allow_data_loss=allow_data_loss)
+    mine = recreated_topics.forgotten(now.positions, recreated)
     is_whole = state == "empty" and scope is None and not skipped
     level = reset_offsets.leveled(mine, target, is_whole=is_whole)
-    return level, (
-        *reset_offsets.notes_of_recreated(recreated),
-        *reset_offsets.note_of_level(mine, level),
-    )
+    return level, (*recreated_topics.notes(recreated), *reset_offsets.note_of_level(mine, level))
 
 
 def _unstarted(
