@@ -23,7 +23,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.sources.events.events import POSITION
 from savepoints.spark import private_api
 from savepoints.spark.private_api import JavaObject
-from savepoints.state.plan import class_name, items, nodes
+from savepoints.state.plan.initial_buffers import class_name, items, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

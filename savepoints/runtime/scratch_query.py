@@ -20,7 +20,7 @@ from savepoints.runtime.failure import cause, report
 from savepoints.runtime.runner import EMPTY, output_mode, record_schema, run_on_nothing, run_once
 from savepoints.spark.session import own_session
 from savepoints.spark.versions import SparkVersion
-from savepoints.state import plan
+from savepoints.state.plan import join_keys
 from savepoints.state.storage import read
 
 if TYPE_CHECKING:
@@ -192,4 +192,4 @@ def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
     for number in sorted(logs):
         (read,) = file_log.files((scratch / CHECKPOINT).get(logs[number]), logs[number])
         found.append(read.path.rpartition(f"/{EMPTY}/")[2].partition("/")[0])
-    return Probed(tuple(found), plan.join_keys_by_operator(query))
+    return Probed(tuple(found), join_keys.keys_by_operator(query))

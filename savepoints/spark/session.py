@@ -9,25 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import zipfile
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING
 
-from savepoints import aws, temporary
+from savepoints import aws
 from savepoints.config.settings import Settings
 from savepoints.errors import EnvironmentUnfitError, MissingExtraError
-from savepoints.spark import classic, private_api
+from savepoints.spark import classic, executors, private_api
 from savepoints.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-_PACKAGE = Path(__file__).parents[1]
-# Applications of Spark whose executors have it.
-_SENT: set[str] = set()
-
 
 _LOG = logging.getLogger(__name__)
 
@@ -90,7 +82,7 @@ def session(settings: Settings, name: str, *, names_lines: bool = False) -> Spar
         ) from None
     if SparkContext._active_spark_context is not None:
         # A running one, maybe in another thread: options would change it for everybody.
-        return _with_package(SparkSession.builder.getOrCreate())
+        return executors.with_package(SparkSession.builder.getOrCreate())
     if settings.spark.master.startswith("local"):
         # Local workers use this environment, even if it was not activated.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -113,7 +105,7 @@ def session(settings: Settings, name: str, *, names_lines: bool = False) -> Spar
             "openjdk-17-jre-headless) and that JAVA_HOME points to it, then run the command again",
         ) from None
     private_api.end_after_python(started)
-    return _with_package(started)
+    return executors.with_package(started)
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -184,38 +176,3 @@ def _jars(settings: Settings) -> dict[str, str]:
             "jars",
         )
     return {"spark.jars": ",".join(str(jar) for jar in jars)}
-
-
-def _with_package(spark: SparkSession) -> SparkSession:
-    """Send this package to the executors of a session, once for each Spark application.
-
-    Tasks in Python decode and encode state of Spark's default provider, and call functions of a
-    program, whose module imports this package for its `App`. They need it as pure Python, and
-    PyArrow and numpy, which Spark's own pandas functions need as well; nothing else.
-
-    Nothing is sent to local workers that run the driver's Python, nor if the driver itself has the
-    package from a zip file, which was then given to the executors as well (`--py-files`).
-    """
-    context = spark.sparkContext
-    is_own = str(context.master).startswith("local") and which(context.pythonExec) == sys.executable
-    if is_own or not _PACKAGE.is_dir():
-        return spark
-    application = str(context.applicationId)
-    if application in _SENT:
-        return spark
-    file = temporary.directory("package") / "savepoints.zip"
-    pack(_PACKAGE, file)
-    context.addPyFile(str(file))
-    _SENT.add(application)
-    _LOG.info("sent this package to the executors of %s", application)
-    return spark
-
-
-def pack(package: Path, file: Path) -> None:
-    """Write the Python of a package into a zip file.
-
-    Installers that make the same bytes each time date files 1970, which a zip file cannot.
-    """
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-        for source in sorted(package.rglob("*.py")):
-            archive.write(source, source.relative_to(package.parent))

@@ -8,7 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from savepoints.spark import session
+from savepoints.spark import executors
 
 _READ = """
 from savepoints.state.storage import bulk_load, row_files
@@ -43,7 +43,7 @@ def test_trap_a_package_of_1970_cannot_be_sent_to_executors(tmp_path: Path) -> N
         (package / name).write_text("ANSWER = 42\n")
         os.utime(package / name, (1, 1))
 
-    session.pack(package, tmp_path / "package.zip")
+    executors.pack(package, tmp_path / "package.zip")
 
     with zipfile.ZipFile(tmp_path / "package.zip") as archive:
         assert archive.namelist() == ["package/__init__.py", "package/part/__init__.py"]

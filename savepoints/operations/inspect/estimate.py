@@ -20,8 +20,9 @@ from savepoints.checkpoint.logs.kafka_position import (
 from savepoints.errors import NoCommittedBatchError, UsageError
 from savepoints.io import Location
 from savepoints.moments import utc_now
-from savepoints.operations.inspect import catch_up
-from savepoints.operations.inspect.catch_up import CatchesUp, InputRate, Throughput
+from savepoints.operations.inspect import catch_up, throughput
+from savepoints.operations.inspect.catch_up import CatchesUp, InputRate
+from savepoints.operations.inspect.throughput import Throughput
 from savepoints.result import Result
 from savepoints.runtime.archive_of import archives_of
 from savepoints.sources.combined import availability, available_ranges
@@ -128,7 +129,7 @@ def estimate(store: Store, query: str, *, from_savepoint: str | None = None) -> 
     left = record_retention.left_to_kafka(complete, ranges)
     kept = record_retention.until(left, topics, settings.kafka, now)
     until, basis, notes = record_retention.soonest(kept, now)
-    speed = catch_up.measured(store.events.all(), query)
+    speed = throughput.measured(store.events.all(), query)
     arriving = _input(counted)
     out = catch_up.forecast(backlog, speed, arriving, query)
     return Estimate(

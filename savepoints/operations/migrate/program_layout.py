@@ -137,12 +137,12 @@ def find_out(
 def run_empty(own: SparkSession, store: Store, app: App) -> EmptyRun:
     """Run a program once on empty inputs, in a session that has the settings of the query."""
     from savepoints.spark import private_api
-    from savepoints.state import plan
+    from savepoints.state.plan import initial_buffers, watermarks
 
     with store.scratch() as scratch:
         query = run_on_nothing(own, app, scratch)
-        begins = plan.buffers_by_operator(query)
-        delays, result = plan.delays_ms(query), private_api.result_schema(query)
+        begins = initial_buffers.buffers_by_operator(query)
+        delays, result = watermarks.delays_ms(query), private_api.result_schema(query)
         made = scratch / "checkpoint"
         offsets, commit = made.get("offsets/0"), made.get("commits/0")
         conf = offset_log.parse(offsets, "offsets/0").conf

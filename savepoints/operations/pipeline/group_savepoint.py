@@ -22,8 +22,8 @@ from savepoints.errors import LockedError, NotAlignedError, SavepointNotFoundErr
 from savepoints.io import Location
 from savepoints.model import Form, Savepoint, checked_tag
 from savepoints.operations.maintain import tag
-from savepoints.operations.pipeline import group_check
-from savepoints.operations.pipeline.group_check import GroupRead, GroupTopicRead
+from savepoints.operations.pipeline import group_check, topic_check
+from savepoints.operations.pipeline.group_check import GroupRead
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline.pipeline_graph import (
     FindingKind,
@@ -31,6 +31,7 @@ from savepoints.operations.pipeline.pipeline_graph import (
     PipelineFinding,
     TopicEdge,
 )
+from savepoints.operations.pipeline.topic_check import GroupTopicRead
 from savepoints.operations.savepoint import create, first_batch, topic_ends
 from savepoints.operations.savepoint.create import CreatePlan
 from savepoints.operations.savepoint.topic_ends import TopicObservation
@@ -205,7 +206,7 @@ def _fitting(
         ahead = _ahead(
             (
                 *group_check.reads(readers, [saved]),
-                *group_check.topic_reads(readers, [saved], plan.topic_edges),
+                *topic_check.reads(readers, [saved], plan.topic_edges),
             )
         )
         if not ahead:
@@ -321,7 +322,7 @@ def group_of(
         savepoints,
         group_check.reads(savepoints, savepoints),
         tuple(one for one in members if one not in tagged),
-        group_check.topic_reads(savepoints, savepoints, topics),
+        topic_check.reads(savepoints, savepoints, topics),
     )
 
 

@@ -14,7 +14,7 @@ from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_posit
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import NotAlignedError
 from savepoints.model import Generation, OutputTopic, Savepoint
-from savepoints.operations.pipeline import group_check
+from savepoints.operations.pipeline import topic_check
 from savepoints.operations.pipeline.pipeline_graph import TopicEdge
 from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.topics import TopicEnds
@@ -65,7 +65,7 @@ def reads_of(
     Returns:
         As `table_reads.reads_of`.
     """
-    for found in group_check.topic_reads([reader], writers, edges):
+    for found in topic_check.reads([reader], writers, edges):
         if found.problem:
             return (), found.problem
     reads: list[TopicRead] = []
@@ -73,7 +73,7 @@ def reads_of(
         own = (writer.query, writer.generation)
         begun = next((one for one in generations if (one.query, one.generation) == own), None)
         for topic in sorted({one.topic for one in edges if one.writer == writer.query}):
-            output = group_check.held(writer, topic)
+            output = topic_check.held(writer, topic)
             if output is None or output.ends is None or not output.is_exact:
                 return (), _inexact(writer, topic)
             mine = _reads(reader, writer, output, output.ends)

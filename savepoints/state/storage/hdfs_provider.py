@@ -3,7 +3,7 @@
 Spark's raw reader and its state writer know RocksDB only, so the files are decoded and encoded
 here, on the executors: a state partition is a snapshot and the deltas on top of it, each one
 compressed stream of records. The executors need access to the checkpoint; this package is sent to
-them where they lack it (`savepoints.spark.session`).
+them where they lack it (`savepoints.spark.executors`).
 Source: `HDFSBackedStateStoreProvider`; `StatePartitionKeyExtractorFactory` for the placement.
 """
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from savepoints.operations.inspect import catch_up
-from savepoints.operations.inspect.catch_up import Forecast, InputRate, Throughput
+from savepoints.operations.inspect import catch_up, throughput
+from savepoints.operations.inspect.catch_up import Forecast, InputRate
+from savepoints.operations.inspect.throughput import Throughput
 from savepoints.sources.kafka.topics import TopicRetention
 from savepoints.store.tables.events import Event
 from tests.samples import BEGINNING
@@ -114,7 +115,7 @@ def run(number: int, rows: int | None, seconds: float, message: str, **more: str
 
 
 def test_throughput_is_that_of_runs_that_read_to_their_end() -> None:
-    found = catch_up.measured(
+    found = throughput.measured(
         [
             run(1, 1000, 10, "caught_up after 3 batches, 1000 rows"),
             run(2, 900, 3, "max_records after 1 batches, 900 rows"),
@@ -144,7 +145,7 @@ def test_throughput_is_that_of_runs_that_read_to_their_end() -> None:
 
 
 def test_stopped_runs_say_how_fast_a_query_is_at_least() -> None:
-    found = catch_up.measured([run(1, 500, 100, "drained after 9 batches, 500 rows")], "q")
+    found = throughput.measured([run(1, 500, 100, "drained after 9 batches, 500 rows")], "q")
 
     assert found is not None
     assert (found.lowest_records_per_second, found.at_least) == (5, True)
@@ -152,5 +153,5 @@ def test_stopped_runs_say_how_fast_a_query_is_at_least() -> None:
 
 
 def test_without_a_run_that_read_anything_nothing_is_measured() -> None:
-    assert catch_up.measured([], "q") is None
-    assert catch_up.measured([run(1, 0, 3, "caught_up after 0 batches, 0 rows")], "q") is None
+    assert throughput.measured([], "q") is None
+    assert throughput.measured([run(1, 0, 3, "caught_up after 0 batches, 0 rows")], "q") is None

@@ -14,7 +14,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Generation, OutputTopic
 from savepoints.operations.cascade import readers
-from savepoints.operations.pipeline import group_check, topic_reads
+from savepoints.operations.pipeline import topic_check, topic_reads
 from savepoints.operations.pipeline.pipeline_graph import ExternalInput, Pipeline, TopicEdge
 from savepoints.operations.pipeline.topic_reads import TopicRead
 from savepoints.operations.pipeline_rollback import rollback_plan
@@ -211,7 +211,7 @@ def fit(*outputs: OutputTopic, topics: dict[str, str] | None = None) -> str:
     """Return why a savepoint of gold does not fit to one of silver; empty when it does."""
     gold = replace(savepoint(1, query="gold", offsets=(ALERTS,)), topics=topics or {})
     silver = replace(savepoint(2, query="silver", offsets=(None,)), output_topics=outputs)
-    (read,) = group_check.topic_reads([gold], [silver], [EDGE])
+    (read,) = topic_check.reads([gold], [silver], [EDGE])
     assert read.read == {0: 12, 1: 7}
     return read.problem
 

@@ -1,19 +1,16 @@
-"""What Spark's own plan of a query shows of its state, through Spark's private API.
+"""Read the initial buffers of a query's aggregates, for a key without rows.
 
-- The initial buffers of its aggregates, for a key without rows. NULL is not always empty: an
-  average that starts with NULL stays NULL, and a count cannot be NULL. Source:
-  `DeclarativeAggregate.initialValues`, `TypedImperativeAggregate`.
-- The names of a join's columns, which its state calls `field0`, `field1`, …. Source:
-  `StreamingSymmetricHashJoinExec`.
-- The delays of its watermarks.
+NULL is not always empty: an average that starts with NULL stays NULL, and a count cannot be NULL.
+Only Spark's own plan has them, through its private API, so this may return nothing. Source:
+`DeclarativeAggregate.initialValues`, `TypedImperativeAggregate`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.evolution.findings import Start
 from savepoints.spark import private_api
@@ -28,10 +25,6 @@ _SAVING = frozenset({"StateStoreSaveExec", "SessionWindowStateStoreSaveExec"})
 _AGGREGATING = frozenset(
     {"HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec", "MergingSessionsExec"}
 )
-_JOIN = frozenset({"StreamingSymmetricHashJoinExec"})
-_WATERMARK = "EventTimeWatermarkExec"
-
-T = TypeVar("T")
 
 
 def buffers_by_operator(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
@@ -43,38 +36,12 @@ def buffers_by_operator(query: StreamingQuery) -> dict[int, tuple[Start, ...]]:
     Returns:
         By operator; operators that Spark does not describe are left out.
     """
-    return _by_operator(query, _SAVING, _starts, "the initial buffers of its aggregates")
-
-
-def join_keys_by_operator(query: StreamingQuery) -> dict[int, tuple[tuple[str, str], ...]]:
-    """Return the names of the columns on the left and on the right, by position of the key.
-
-    Args and returns as of `buffers_by_operator`.
-    """
-    return _by_operator(query, _JOIN, _keys, "the columns of its joins")
-
-
-def delays_ms(query: StreamingQuery) -> tuple[int, ...]:
-    """Return the delay of each watermark, in milliseconds.
-
-    Args:
-        query: A query of a classic session that has run a batch.
-    """
-    plan = private_api.executed_plan(query)
-    found = (one for one in nodes(plan) if class_name(one) == _WATERMARK)
-    return tuple(int(one.delayMs()) for one in found)
-
-
-def _by_operator(
-    query: StreamingQuery, classes: Collection[str], read: Callable[[JavaObject], T], what: str
-) -> dict[int, T]:
     try:
-        found = [
-            one for one in nodes(private_api.executed_plan(query)) if class_name(one) in classes
-        ]
-        return {int(one.stateInfo().get().operatorId()): read(one) for one in found}
+        plan = private_api.executed_plan(query)
+        saving = [one for one in nodes(plan) if class_name(one) in _SAVING]
+        return {int(one.stateInfo().get().operatorId()): _starts(one) for one in saving}
     except Exception:  # noqa: BLE001  (whatever py4j raises where Spark is another)
-        _LOG.debug("Spark does not show %s", what, exc_info=True)
+        _LOG.debug("Spark does not show the initial buffers of its aggregates", exc_info=True)
         return {}
 
 
@@ -97,14 +64,6 @@ def _value(found: JavaObject) -> Any:  # noqa: ANN401  (whatever the literal is)
     if found is None or isinstance(found, (bool, int, float)):
         return found
     return str(found.toString())
-
-
-def _keys(join: JavaObject) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(_names(join.leftKeys()), _names(join.rightKeys()), strict=True))
-
-
-def _names(keys: JavaObject) -> list[str]:
-    return [str(one.name()) if "name" in dir(one) else str(one.sql()) for one in items(keys)]
 
 
 def nodes(plan: JavaObject) -> Iterator[JavaObject]:

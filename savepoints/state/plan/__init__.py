@@ -1,0 +1,1 @@
+"""What a query plan shows of state: initial buffers, keys of joins."""
