@@ -37,6 +37,12 @@ def totals_of_both(inputs: Mapping[str, DataFrame]) -> DataFrame:
     return both.groupBy("k").agg(F.count("*").alias("many"), F.sum("n").alias("total"))
 
 
+def totals_of_one_twice(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Count the left topic twice, for which Spark makes one source with two positions."""
+    doubled = {**inputs, "left": inputs["left"].unionByName(inputs["left"])}
+    return totals_of_both(doubled)
+
+
 def windows(inputs: Mapping[str, DataFrame]) -> DataFrame:
     """Count in windows that are written when they are over."""
     timed = inputs["events"].withWatermark("at", "10 seconds")
@@ -71,6 +77,12 @@ two_topics = App(
     name="two_topics",
     inputs={"right": read("right"), "left": read("left")},
     build=totals_of_both,
+    outputs={"out": Output(mode="upsert", key=("k",))},
+)
+one_twice = App(
+    name="one_twice",
+    inputs={"right": read("right"), "left": read("left")},
+    build=totals_of_one_twice,
     outputs={"out": Output(mode="upsert", key=("k",))},
 )
 windowed = App(

@@ -24,6 +24,7 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets as kafka_offsets
+from savepoints.sources.kafka.reset_targets import Target
 from savepoints.spark.versions import SparkVersion
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.codec import decode_order
@@ -316,6 +317,31 @@ def run_by_spark(spark: SparkSession, desk: Desk, place: Path) -> tuple[str, str
     writer = result.writeStream.format("delta").option("checkpointLocation", peer)
     writer.outputMode("append").trigger(availableNow=True).start(table).awaitTermination()
     return peer, table
+
+
+@pytest.mark.nightly
+def test_trap_a_program_that_reads_an_input_twice(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Its first run with an end was refused: Spark has fewer sources than positions."""
+    desk = Desk.open(world, tmp_path, "tests.e2e.bounded_apps:one_twice")
+    desk.send("left", [("a", 1), ("b", 2), ("a", 4)])
+    desk.send("right", [("a", 10), ("c", 20)])
+    expected = [
+        {"k": "a", "many": 5, "total": 20},
+        {"k": "b", "many": 2, "total": 4},
+        {"k": "c", "many": 1, "total": 20},
+    ]
+
+    desk.run(max_records=3)
+    desk.run(until="latest")
+    assert desk.rows() == expected
+    desk.store.query(desk.query).reset(Target("earliest"), outputs="truncate").execute()
+    desk.run(until="latest")
+    assert desk.rows() == expected, "after a reset"
+    desk.store.query(desk.query).reset(Target("shift", -1), state="keep").execute()
+    desk.run(until="latest")
+    assert sum(row["many"] for row in desk.rows()) == 8 + 2 * 2 + 2, "the last of each partition"
 
 
 @pytest.mark.nightly
