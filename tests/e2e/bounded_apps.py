@@ -43,6 +43,11 @@ def totals_of_one_twice(inputs: Mapping[str, DataFrame]) -> DataFrame:
     return totals_of_both(doubled)
 
 
+def distinct(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Give each event once."""
+    return inputs["events"].dropDuplicates(["k", "n"]).select("k", "n")
+
+
 def windows(inputs: Mapping[str, DataFrame]) -> DataFrame:
     """Count in windows that are written when they are over."""
     timed = inputs["events"].withWatermark("at", "10 seconds")
@@ -84,6 +89,12 @@ one_twice = App(
     inputs={"right": read("right"), "left": read("left")},
     build=totals_of_one_twice,
     outputs={"out": Output(mode="upsert", key=("k",))},
+)
+once = App(
+    name="once",
+    inputs={"events": read("events")},
+    build=distinct,
+    outputs={"out": Output(mode="append")},
 )
 windowed = App(
     name="windowed",
