@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints import faults
 from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import read_query_id
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
@@ -281,8 +282,12 @@ class Runner:
         self._raise_failure(run_once(writer, scratch), drained=True)
 
     def has_written(self, batch: int) -> list[str]:
-        """Return the outputs that have the rows already of a batch that was begun."""
+        """Return the outputs that have the rows already of a batch that was begun.
+
+        It may have been begun by a driver of the user's, in whose place this one runs.
+        """
         since = position.begun_ms(self.checkpoint, batch)
+        drivers = [read_query_id(self.checkpoint)]
         return [
             name
             for name in self._app.outputs
@@ -291,6 +296,7 @@ class Runner:
                 write.app_id(self.query, name, self._generation),
                 batch,
                 since,
+                drivers=[*drivers, *filter(None, [self._bound.app_ids.get(name)])],
             )
         ]
 

@@ -37,6 +37,17 @@ def totals_of_both(inputs: Mapping[str, DataFrame]) -> DataFrame:
     return both.groupBy("k").agg(F.count("*").alias("many"), F.sum("n").alias("total"))
 
 
+def totals_of_one_twice(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Count the left topic twice, for which Spark makes one source with two positions."""
+    doubled = {**inputs, "left": inputs["left"].unionByName(inputs["left"])}
+    return totals_of_both(doubled)
+
+
+def distinct(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Give each event once."""
+    return inputs["events"].dropDuplicates(["k", "n"]).select("k", "n")
+
+
 def windows(inputs: Mapping[str, DataFrame]) -> DataFrame:
     """Count in windows that are written when they are over."""
     timed = inputs["events"].withWatermark("at", "10 seconds")
@@ -72,6 +83,18 @@ two_topics = App(
     inputs={"right": read("right"), "left": read("left")},
     build=totals_of_both,
     outputs={"out": Output(mode="upsert", key=("k",))},
+)
+one_twice = App(
+    name="one_twice",
+    inputs={"right": read("right"), "left": read("left")},
+    build=totals_of_one_twice,
+    outputs={"out": Output(mode="upsert", key=("k",))},
+)
+once = App(
+    name="once",
+    inputs={"events": read("events")},
+    build=distinct,
+    outputs={"out": Output(mode="append")},
 )
 windowed = App(
     name="windowed",

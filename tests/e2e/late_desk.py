@@ -57,7 +57,7 @@ class Event(NamedTuple):
     @property
     def value(self) -> bytes:
         return json.dumps(
-            {"id": self.id, "k": self.k, "n": self.n, "at_ms": int(self.s * 1000)}
+            {"id": self.id, "k": self.k, "n": self.n, "at_ms": round(self.s * 1000)}
         ).encode()
 
 

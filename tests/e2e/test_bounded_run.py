@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
+from savepoints import attach
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import planned_batch
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
@@ -20,10 +21,12 @@ from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.moments import utc_now
 from savepoints.runtime import app as apps
+from savepoints.runtime.app import App
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.runner import Ran, Runner
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import offsets as kafka_offsets
+from savepoints.sources.kafka.reset_targets import Target
 from savepoints.spark.versions import SparkVersion
 from spark_jobs.orders.cdnow import orders_between, read_orders
 from spark_jobs.orders.codec import decode_order
@@ -32,7 +35,7 @@ from tests import draw
 from tests.e2e.desk import Desk, records_before
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(900)]
 
@@ -300,10 +303,8 @@ def test_trap_no_empty_batch_is_planned_where_they_are_switched_off(
     assert (again.batches, again.ended) == (0, "caught_up")
 
 
-def run_by_spark(spark: SparkSession, desk: Desk, place: Path) -> tuple[str, str]:
-    """Run the program of `windowed` by Spark alone; return its checkpoint and its table."""
-    from tests.e2e.bounded_apps import windowed
-
+def built(app: App, spark: SparkSession, desk: Desk) -> DataFrame:
+    """Return what a program gives that reads the topic by Spark's own source."""
     source = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", desk.settings.kafka.bootstrap_servers)
@@ -311,11 +312,78 @@ def run_by_spark(spark: SparkSession, desk: Desk, place: Path) -> tuple[str, str
         .option("startingOffsets", "earliest")
         .load()
     )
-    result = windowed.build({"events": windowed.inputs["events"].decode(source)})
+    return app.build({"events": app.inputs["events"].decode(source)})
+
+
+def run_by_spark(spark: SparkSession, desk: Desk, place: Path) -> tuple[str, str]:
+    """Run the program of `windowed` by Spark alone; return its checkpoint and its table."""
+    from tests.e2e.bounded_apps import windowed
+
+    result = built(windowed, spark, desk)
     peer, table = str(place / "peer"), str(place / "peer-rows")
     writer = result.writeStream.format("delta").option("checkpointLocation", peer)
     writer.outputMode("append").trigger(availableNow=True).start(table).awaitTermination()
     return peer, table
+
+
+@pytest.mark.nightly
+def test_trap_a_program_that_reads_an_input_twice(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Its first run with an end was refused: Spark has fewer sources than positions."""
+    desk = Desk.open(world, tmp_path, "tests.e2e.bounded_apps:one_twice")
+    desk.send("left", [("a", 1), ("b", 2), ("a", 4)])
+    desk.send("right", [("a", 10), ("c", 20)])
+    expected = [
+        {"k": "a", "many": 5, "total": 20},
+        {"k": "b", "many": 2, "total": 4},
+        {"k": "c", "many": 1, "total": 20},
+    ]
+
+    desk.run(max_records=3)
+    desk.run(until="latest")
+    assert desk.rows() == expected
+    desk.store.query(desk.query).reset(Target("earliest"), outputs="truncate").execute()
+    desk.run(until="latest")
+    assert desk.rows() == expected, "after a reset"
+    desk.store.query(desk.query).reset(Target("shift", -1), state="keep").execute()
+    desk.run(until="latest")
+    assert sum(row["many"] for row in desk.rows()) == 8 + 2 * 2 + 2, "the last of each partition"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", [{"until": "latest"}, {"max_duration": timedelta(seconds=20)}])
+def test_trap_a_batch_that_a_driver_has_written_before_it_died(
+    spark: SparkSession,
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    tmp_path: Path,
+    options: dict[str, Any],
+) -> None:
+    """Its rows were doubled: they were looked for under the id of `run` alone, not of Spark."""
+    from tests.e2e.bounded_apps import once
+
+    desk = Desk.open(world, tmp_path, "tests.e2e.bounded_apps:once")
+    checkpoint = tmp_path / "checkpoints" / "once" / "1"
+    desk.send("events", [("a", 1), ("b", 2)])
+    writer = built(once, spark, desk).writeStream.queryName("once").format("delta")
+    query = writer.option("checkpointLocation", str(checkpoint)).start(str(tmp_path / "out"))
+    attached = attach(spark, query, every="1h", store=desk.store)
+    query.processAllAvailable()
+    attached.create(forms=("native",))
+    desk.send("events", [("c", 3), ("d", 4)])
+    query.processAllAvailable()
+    query.stop()
+    attached.stop()
+    last = checkpoint_position.read(Location.of(str(checkpoint))).committed
+    # Killed after Delta's commit, and before Spark's.
+    Location.of(str(checkpoint)).delete([f"commits/{last}", f"commits/.{last}.crc"])
+
+    desk.run(**options)
+    desk.send("events", [("a", 1), ("e", 5)])
+    desk.run(until="latest")
+
+    assert desk.rows() == [{"k": k, "n": n} for n, k in enumerate("abcde", 1)]
 
 
 @pytest.mark.nightly

@@ -35,7 +35,8 @@ class Job:
 
     Attributes:
         program: Which of `PROGRAMS`.
-        directory: Where its input, its store and everything else is.
+        directory: Where its input is.
+        place: Where its store, its checkpoints and its table are; below the directory or on S3.
         query: Its name, and its table's.
         servers: A broker's, where it reads a topic.
         topic: The topic.
@@ -44,6 +45,7 @@ class Job:
 
     program: str
     directory: str
+    place: str
     query: str
     servers: str = ""
     topic: str = ""
@@ -52,16 +54,16 @@ class Job:
     @property
     def table(self) -> str:
         """Where it writes."""
-        return f"{self.directory}/tables/{self.query}"
+        return f"{self.place}/tables/{self.query}"
 
     @property
     def first_checkpoint(self) -> str:
         """Where its first generation is."""
-        return f"{self.directory}/checkpoints/{self.query}/1"
+        return f"{self.place}/checkpoints/{self.query}/1"
 
     def start(self, spark: SparkSession) -> tuple[Any, Attached]:
         """Start the query where it continues, and attach."""
-        store = savepoints.Store.at(f"{self.directory}/store").make()
+        store = savepoints.Store.at(f"{self.place}/store").make()
         known = self.query in store.queries()
         checkpoint = store.query(self.query).generation.checkpoint if known else ""
         rows, sink = PROGRAMS[self.program](spark, self)

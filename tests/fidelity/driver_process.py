@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from savepoints.io import Location
 from tests.fidelity import driver_job
 from tests.fidelity.driver_job import Job
 from tests.spark_session import wait_until
@@ -21,9 +22,9 @@ _SECONDS = 240
 
 @dataclass
 class Changes:
-    """How many files came or went below a directory since it was looked at first."""
+    """How many files came or went at a place since it was looked at first."""
 
-    directory: Path
+    place: Location
     _seen: set[str] = field(init=False)
     _count: int = 0
 
@@ -37,7 +38,10 @@ class Changes:
         return self._count
 
     def _files(self) -> set[str]:
-        return {f"{top}/{one}" for top, _, files in os.walk(self.directory) for one in files}
+        if self.place.uri.scheme != "file":
+            return {info.path for info in self.place.list()}
+        tree = os.walk(str(self.place))
+        return {f"{top}/{one}" for top, _, files in tree for one in files}
 
 
 @dataclass
@@ -45,24 +49,23 @@ class Running:
     """A process in a group of its own, with its JVM.
 
     Attributes:
-        directory: Below which it works.
+        place: Where it works.
         said: What it has written.
     """
 
-    directory: Path
+    place: Location
     process: subprocess.Popen[bytes]
     said: Path
 
     @classmethod
-    def begin(cls, words: Sequence[str], directory: Path, number: int) -> Running:
+    def begin(cls, words: Sequence[str], place: Location, said: Path) -> Running:
         """Start it."""
-        said = directory.parent / f"said-{number}.txt"
         with said.open("wb") as file:
             process = subprocess.Popen(
                 words, cwd=_ROOT, stdout=file, stderr=file, start_new_session=True,
                 env={**os.environ, "PYTHONPATH": str(_ROOT)},
             )  # fmt: skip
-        return cls(directory, process, said)
+        return cls(place, process, said)
 
     @property
     def text(self) -> str:
@@ -78,7 +81,7 @@ class Running:
 
     def killed_after(self, changes: int, *, python_alone: bool = False) -> bool:
         """Kill it after so many changes of files; False if it has ended before."""
-        seen = Changes(self.directory)
+        seen = Changes(self.place)
         wait_until(lambda: not self.runs or seen.count() >= changes, f"{changes} changes")
         if not self.runs:
             return False
@@ -106,9 +109,15 @@ class Running:
 
 @dataclass
 class Processes:
-    """What a walk starts."""
+    """What a walk starts.
+
+    Attributes:
+        directory: Where is written what they say.
+        place: Where they work.
+    """
 
     directory: Path
+    place: Location
     started: list[Running] = field(default_factory=list)
 
     def driver(self, job: Job) -> Running:
@@ -117,11 +126,12 @@ class Processes:
 
     def command(self, *words: str) -> Running:
         """Start a command."""
-        store = str(self.directory / "store")
+        store = str(self.place / "store")
         return self._begin([sys.executable, "-m", "savepoints", *words, "--store", store])
 
     def _begin(self, words: Sequence[str]) -> Running:
-        self.started.append(Running.begin(words, self.directory, len(self.started)))
+        said = self.directory / f"said-{len(self.started)}.txt"
+        self.started.append(Running.begin(words, self.place, said))
         return self.started[-1]
 
     def end_all(self) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-
-from deltalake import DeltaTable
 
 from savepoints.checkpoint import position
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
+from savepoints.outputs.delta.batch_version import open_table
 from tests.fidelity.driver_input import DriverInput
 from tests.fidelity.driver_job import Job
 from tests.fidelity.driver_model import MODELS, Model, Present, Rows
@@ -54,7 +52,7 @@ class DriverQueries:
 
     @property
     def store(self) -> Store:
-        return Store.at(f"{self.job.directory}/store").make()
+        return Store.at(f"{self.job.place}/store").make()
 
     @property
     def model(self) -> Model:
@@ -107,13 +105,14 @@ class DriverQueries:
 
     def rows(self, name: str) -> Rows:
         """Return the rows of a query's table, read by deltalake, or of its files, read by Spark."""
-        uri, columns = self.jobs[name].table, self.model.columns
-        if DeltaTable.is_deltatable(uri):
-            rows = DeltaTable(uri).to_pyarrow_table().to_pylist()
+        table, columns = Location.of(self.jobs[name].table), self.model.columns
+        if table.list("_delta_log"):
+            rows = open_table(str(table)).to_pyarrow_table().to_pylist()
             return Counter(tuple(row[one] for one in columns) for row in rows)
-        if not Path(uri, "_spark_metadata").exists():
+        if not table.list("_spark_metadata"):
             return Counter()
-        return Counter(map(tuple, self.spark.read.parquet(uri).select(*columns).collect()))
+        files = self.spark.read.parquet(table.uri.hadoop)
+        return Counter(map(tuple, files.select(*columns).collect()))
 
     def check(self) -> None:
         """Compare the tables, and the state of a savepoint, with what they have to be."""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
@@ -68,8 +67,9 @@ class DriverWalk(DriverQueries):
         assert left == set()
         began = {Location.of(one.checkpoint) for one in self.store.generations.all()}
         began |= {Location.of(one.first_checkpoint) for one in self.jobs.values()}
-        there = Path(self.job.directory, "checkpoints").glob("*/*")
-        assert {str(one) for one in there} <= set(map(str, began))
+        checkpoints = Location.of(f"{self.job.place}/checkpoints")
+        there = {"/".join(one.path.split("/")[:2]) for one in checkpoints.list()}
+        assert {str(checkpoints / one) for one in there} <= set(map(str, began))
 
     # What is done.
 
@@ -207,7 +207,7 @@ class DriverWalk(DriverQueries):
         assert self.call("lineage", "--query", self.job.query, kill=False) == DONE
 
     def copy(self) -> None:
-        savepoint, to = self.any_savepoint(), f"{self.job.directory}/copies"
+        savepoint, to = self.any_savepoint(), f"{self.job.place}/copies"
         assert self.call_until_done("copy", savepoint.id, to, "--yes") == DONE
         report = Store.open(to).savepoint(savepoint.id).verify(depth="checksums")
         assert report.grade == "ok", report
@@ -215,7 +215,7 @@ class DriverWalk(DriverQueries):
     def refused(self) -> None:
         """What needs an `App` says so, and changes nothing."""
         savepoint, before = self.any_savepoint(self.job.query), len(self.store.generations.all())
-        late = f"{self.job.directory}/late"
+        late = f"{self.job.place}/late"
         assert self.call("fork", savepoint.id, "other", "--yes", kill=False) == USAGE
         assert self.call("merge", self.job.query, "--batch", late, "--yes", kill=False) == USAGE
         assert len(self.store.generations.all()) == before
@@ -225,7 +225,7 @@ class DriverWalk(DriverQueries):
         savepoint, name = self.any_savepoint(), self.job.query
         every = [
             ["create", name, "--format", "native"],
-            ["copy", savepoint.id, f"{self.job.directory}/copies", "--yes"],
+            ["copy", savepoint.id, f"{self.job.place}/copies", "--yes"],
             ["expire", "--keep-last", str(self.chance.randint(1, 4)), "--query", name, "--yes"],
             ["gc", "--grace", "1s", "--yes"],
             ["tag", savepoint.id, f"tag{self.number}", "--yes"],

@@ -1,5 +1,6 @@
 """A walk through the verbs in the order of chance, on bronze, silver and gold.
 
+Verbs and runs die at crash points on their way; a verb is then called again, or taken back.
 After each verb all three run until they have read everything, and each table has to be what pandas
 computes from the orders that count: those that arrived, but for those that merges took away, and
 those that merges brought, as far as nothing was rolled back.
@@ -10,14 +11,17 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from savepoints.jobs import archive as archive_job
 from savepoints.outputs.delta.batch_version import open_table
+from savepoints.store.locks import journal
 from spark_jobs.medallion.truth import LEVELS
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from tests.e2e.late_shop import day, ids
 from tests.e2e.medallion_shop import RIGHT, MedallionShop
+from tests.killed import KilledError, dying
 
 Without = frozenset[str]
 
@@ -71,9 +75,22 @@ class PipelineWalk:
         }  # fmt: skip
 
     def call(self, *words: str, needed: bool = False) -> bool:
-        """Call the command line; returns whether it did what it was asked."""
+        """Call the command line; returns whether it did what it was asked.
+
+        It may die on the way, and is called again then, or taken back.
+        """
         if not needed:
             print("  ", *words, flush=True)
+        if self.chance.random() < (0.03 if needed else 0.3):
+            died: list[str] = []
+            with suppress(KilledError), dying(self.chance.randint(1, 25), died.append):
+                return self._call(*words, needed=needed)
+            print("     killed at", *died, flush=True)
+            if not needed and self.chance.random() < 0.3 and self._take_back():
+                return False
+        return self._call(*words, needed=needed)
+
+    def _call(self, *words: str, needed: bool) -> bool:
         code, out, err = self.shop.call(*words)
         if code:
             print("     refused:", err.strip()[-700:].replace("\n", " | "), flush=True)
@@ -82,6 +99,15 @@ class PipelineWalk:
             assert code not in (1, 70), err
         self.out = out
         return code == 0
+
+    def _take_back(self) -> bool:
+        """Undo what is unfinished; says whether it was, as not everything can be undone."""
+        begun = [self._undo(one.id) for one in journal.all_unfinished(self.shop.store.root)]
+        return bool(begun) and all(begun)
+
+    def _undo(self, operation: str) -> bool:
+        print("   operations undo", operation, flush=True)
+        return self._call("operations", "undo", operation, "--yes", needed=False)
 
     def sell(self) -> None:
         """Let a day of orders arrive, but for some, and some levels read them."""

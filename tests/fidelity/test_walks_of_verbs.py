@@ -1,4 +1,10 @@
-"""Verbs in the order of chance, against a model that counts events, and against pandas."""
+"""Verbs in the order of chance, against a model that counts events, and against pandas.
+
+Verbs die at crash points on their way, and are repeated or taken back. One query and its forks:
+each kind of state, with merges by each policy that comes to the same, rollbacks, resets with and
+without state, edits, copies, promotions. Three queries: what `pipeline` does to them, and merges
+through all of them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +18,10 @@ from savepoints.local import LocalWorld
 from tests import draw
 from tests.e2e.late_desk import LateDesk
 from tests.e2e.medallion_shop import MedallionShop
+from tests.fidelity import walk_programs
 from tests.fidelity.pipeline_walk import PipelineWalk
 from tests.fidelity.verb_walk import Walk
-from tests.fidelity.walk_model import TOTALS, WINDOWS, Program
+from tests.fidelity.walk_model import Program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,10 +33,14 @@ pytestmark = [
     pytest.mark.timeout(3000),
 ]
 STEPS, STEPS_OF_A_PIPELINE = 60, 40
+PROGRAMS = [
+    walk_programs.TOTALS, walk_programs.WINDOWS, walk_programs.SESSIONS, walk_programs.ANSWERS,
+    walk_programs.VISITS, walk_programs.TICKS,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("most", [None, 3], ids=["at-once", "three-at-once"])
-@pytest.mark.parametrize("program", [TOTALS, WINDOWS], ids=["totals", "windows"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.app)
 def test_after_each_verb_table_and_state_are_those_of_the_events_that_count(
     world: LocalWorld,
     world_environment: dict[str, str],

@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from savepoints.checkpoint.cut import committed_batches
 from savepoints.errors import SavepointsError, UsageError
-from savepoints.handle import Store
+from savepoints.handle import SavepointHandle, Store
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations import unfinished
 from savepoints.operations.rollback.next_outputs import Outputs
-from savepoints.operations.rollback.reset import State
+from savepoints.operations.rollback.reset import State as Kept
 from savepoints.operations.rollback.target import AtBatch, AtTime, BeforeLast
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.sources.archive import compact
 from savepoints.sources.kafka.reset_targets import Target
+from savepoints.state.change.edit import StateEdit
 from savepoints.store.locks import journal
 from savepoints.store.retention_policy import RetentionPolicy
+from savepoints.store.tables.merge_ledger import MergePolicy
 from tests.e2e.desk import PARTITIONS
 from tests.e2e.late_desk import Event, LateDesk
-from tests.fidelity.walk_model import Change, Present, Program, Table
+from tests.fidelity.walk_model import Change, Present, Program, State, Table
 from tests.killed import KilledError, dying
 from tests.sources.broker import Broker
 
@@ -50,6 +52,7 @@ class Walk:
     Attributes:
         log: What the topic has, by partition.
         known: What each query is after each batch of each generation.
+        edited: What an edited savepoint is, by its id.
         before: What a query was before the last verb that changed it, for `undo`.
         moments: Times between arrivals, with how much had arrived by then.
         said: What was done, for whoever looks for the reason of a difference.
@@ -62,6 +65,7 @@ class Walk:
     log: list[list[Event]] = field(default_factory=lambda: [[] for _ in range(PARTITIONS)])
     known: dict[tuple[str, int, int], Present] = field(default_factory=dict)
     before: dict[str, Present | None] = field(default_factory=dict)
+    edited: dict[str, Present] = field(default_factory=dict)
     forks: list[str] = field(default_factory=list)
     merged: list[tuple[str, list[Change]]] = field(default_factory=list)
     moments: list[tuple[datetime, tuple[int, ...]]] = field(default_factory=list)
@@ -126,6 +130,8 @@ class Walk:
 
     def of(self, savepoint: Savepoint) -> Present:
         """Return what a query was at a savepoint."""
+        if savepoint.id in self.edited:
+            return self.edited[savepoint.id]
         return self.known[savepoint.query, savepoint.generation, savepoint.cut.batch_id]
 
     def any_savepoint(self) -> Savepoint | None:
@@ -138,12 +144,14 @@ class Walk:
         rows = open_table(uri).to_pyarrow_table().to_pylist()
         return Counter(tuple(row[one] for one in self.program.columns) for row in rows)
 
-    def state(self, savepoint: Savepoint) -> dict[Any, Any]:
-        """Return the state of a savepoint by its key."""
-        with self.store.savepoint(savepoint.id).read_state() as frame:
-            rows = frame.selectExpr(*self.program.key, "value.*").collect()
-        keys = len(self.program.key)
-        return {tuple(row[:keys]): tuple(row[keys:]) for row in rows}
+    def state(self, handle: SavepointHandle) -> State:
+        """Return the rows of a savepoint's state, by variable."""
+        found = {}
+        for variable, columns in self.program.read.items():
+            with handle.read_state(variable=variable or None) as frame:
+                rows = frame.selectExpr(*columns).collect()
+            found[variable] = Counter(map(tuple, rows))
+        return found
 
     def check(self) -> None:
         """Compare the tables, and the state of a savepoint, with what they have to be."""
@@ -153,8 +161,9 @@ class Walk:
             assert found == rows, (name, "too many", found - rows, "missing", rows - found)
         savepoint = self.any_savepoint()
         if savepoint is not None:
-            assert self.state(savepoint) == self.program.state(self.of(savepoint).batches)
-            report = self.store.savepoint(savepoint.id).verify(depth="checksums")
+            handle = self.store.savepoint(savepoint.id)
+            assert self.state(handle) == self.program.state(self.of(savepoint).batches), savepoint
+            report = handle.verify(depth="checksums")
             assert report.grade == "ok", report
 
     def step(self) -> None:
@@ -177,7 +186,8 @@ class Walk:
             self.run: 30, self.produce: 3, self.create: 6, self.rollback: 14, self.undo: 8,
             self.rollback_to_batch: 5, self.rollback_to_time: 5, self.merge: 18, self.reset: 5,
             self.fork: 4, self.promote: 4, self.expire: 4, self.archive: 5, self.forget: 3,
-            self.optimize: 3, self.rebuild: 2, self.export: 3, self.drill: 2,
+            self.optimize: 3, self.rebuild: 2, self.export: 3, self.drill: 2, self.edit: 6,
+            self.copy: 2,
         }  # fmt: skip
 
     def note(self, text: str) -> None:
@@ -293,12 +303,15 @@ class Walk:
         uri, changes = self._batch(now)
         if not changes:
             return
-        self.note(f"merge {name} {uri} {changes}")
         generation = self.store.query(name).generation.generation
         merge = self.store.query(name).merge
-        across = self.chance.random() < 0.8
-        done = self.do(lambda: merge(uri, across_promotions=across).execute())
+        policy = self._policy(changes)
+        across = policy != "merge-function" and self.chance.random() < 0.8
+        self.note(f"merge {name} {policy} {uri} {changes}")
+        done = self.do(lambda: merge(uri, policy=policy, across_promotions=across).execute())
         after = now.merging(changes)
+        if policy == "replay-all":
+            after = after.replayed(self.log)
         if done is None:
             return
         if done.generation == generation:
@@ -306,6 +319,14 @@ class Walk:
             assert self.program.state(after.batches) == self.program.state(now.batches)
         else:
             self.changed(name, now, after)
+
+    def _policy(self, changes: list[Change]) -> MergePolicy:
+        """Return a policy by which it comes to the same."""
+        only_adds = all(op == "insert" for op, _ in changes)
+        policy = self.program.policy
+        if self.chance.random() < 0.7 or (policy == "merge-function" and not only_adds):
+            return "exact"
+        return policy
 
     def _batch(self, now: Present) -> tuple[str, list[Change]]:
         """Return a batch of late events, some of which were merged before, and where it is."""
@@ -316,7 +337,12 @@ class Walk:
             self.number += 1
             known = self.chance.choice(now.events)
             at = round(self.chance.uniform(1, max(one.clock for one in now.batches)), 3)
-            new = Event(f"late-{self.number}", self.chance.choice(KEYS + "g"), 10, at)
+            new = Event(
+                f"late-{self.number}",
+                self.chance.choice(KEYS + "g"),
+                self.chance.choice((10, 11)),
+                at,
+            )
             op, one = self.chance.choices(
                 [("insert", new), ("replace", known._replace(n=known.n + 100)), ("remove", known)],
                 (6, 2, 2),
@@ -331,12 +357,10 @@ class Walk:
 
     def reset(self) -> None:
         before = self.present(self.name)
-        choices: list[tuple[State, Outputs]] = [
+        choices: list[tuple[Kept, Outputs]] = [
             ("empty", "truncate"), ("empty", "keep"), ("keep", "keep")
         ]  # fmt: skip
         state, outputs = self.chance.choice(choices)
-        if state == "keep" and before.merged:
-            return
         by = self.chance.choice([-1, -2, 1])
         target = Target("earliest") if state == "empty" else Target("shift", by)
         self.note(f"reset {target}, state {state}, outputs {outputs}")
@@ -350,7 +374,7 @@ class Walk:
         else:
             offsets = tuple(one + by for one in before.offsets)
             assert all(0 <= one <= end for one, end in zip(offsets, self.ends, strict=True))
-            self.changed(self.name, before, replace(before, offsets=offsets))
+            self.changed(self.name, before, before.at(offsets, self.log))
 
     def fork(self) -> None:
         savepoint, name = self.any_savepoint(), f"fork{len(self.forks)}"
@@ -373,6 +397,36 @@ class Walk:
         before, after = self.follow(left), self.present(fork)
         assert after.offsets >= before.offsets
         self.changed(self.name, before, after)
+
+    def edit(self) -> None:
+        """Add something to the sum of a key, in a savepoint that the query may go back to."""
+        savepoint = self.any_savepoint()
+        if savepoint is None or self.program.app != "running":
+            return
+        was = self.of(savepoint)
+        keys = sorted(row[0] for row in self.program.state(was.batches)[""])
+        if not keys:
+            return
+        key = self.chance.choice(keys)
+        self.note(f"edit {named(savepoint)}, {key}")
+        change = StateEdit(f"k = '{key}'", assignments=("sum = sum + 1000",))
+        plan = self.store.savepoint(savepoint.id).edit(change, reason="a walk")
+        made = self.do(plan.execute)
+        if made is not None:
+            last = replace(was.batches[-1], events=(), edit=(key, 1000))
+            self.edited[made.id] = replace(was, batches=(*was.batches, last))
+
+    def copy(self) -> None:
+        """Copy a savepoint to another store, which has to be whole without this one."""
+        savepoint = self.any_savepoint()
+        if savepoint is None:
+            return
+        self.note(f"copy {named(savepoint)}")
+        to = str(self.desk.desk.directory / "copies")
+        self.do(lambda: self.store.savepoint(savepoint.id).copy(to).execute())
+        copied = Store.open(to).savepoint(savepoint.id)
+        assert copied.verify(depth="checksums").grade == "ok"
+        assert self.state(copied) == self.program.state(self.of(savepoint).batches)
 
     def expire(self) -> None:
         keep = self.chance.randint(2, 5)

@@ -7,17 +7,19 @@ the batches have counted; a reset begins again, and what was merged comes where 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from savepoints.store.tables.merge_ledger import MergePolicy
 from tests.e2e.desk import PARTITIONS
-from tests.e2e.late_apps import WINDOW_S
 from tests.e2e.late_desk import Event
 
 Change = tuple[str, Event]
+Offsets = tuple[int, ...]
 # A table: how often each row is in it.
 Table = Counter[tuple[Any, ...]]
+State = dict[str, Table]
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,13 @@ class Batch:
     Attributes:
         watermark_ms: The watermark that it ran with.
         clock: Newest time of all that had arrived at its end.
+        edit: What somebody added by hand to the sum of a key, after it.
     """
 
     events: tuple[Event, ...]
     watermark_ms: int
     clock: float
+    edit: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -40,68 +44,21 @@ class Program:
 
     Attributes:
         app: Its name in `late_apps`.
-        state: From the batches, in their order, to what the state has by key.
+        state: From the batches, in their order, to the rows of the state, by variable.
         rows: From what the table had before and the batches, to the table.
         columns: Of the table.
-        key: Of the state, in SQL over what `read_state` gives.
+        read: By variable, "" where there is one only: SQL over what `read_state` gives.
         jitter: How many seconds an event may be behind.
+        policy: By which merges come to the same, beside the exact one.
     """
 
     app: str
-    state: Callable[[Sequence[Batch]], dict[Any, Any]]
+    state: Callable[[Sequence[Batch]], State]
     rows: Callable[[Table, Sequence[Batch]], Table]
     columns: tuple[str, ...]
-    key: tuple[str, ...]
+    read: Mapping[str, tuple[str, ...]]
     jitter: float
-
-
-def _totals(batches: Sequence[Batch]) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    for one in (event for batch in batches for event in batch.events):
-        count, total, newest = found.get((one.k,), (0, 0, one.s))
-        found[(one.k,)] = count + 1, total + one.n, max(newest, one.s)
-    return found
-
-
-def _upserted(before: Table, batches: Sequence[Batch]) -> Table:
-    state = _totals(batches)
-    rows = [row for row in before if row[:1] not in state]
-    return Counter([*rows, *((*key, *value) for key, value in state.items())])
-
-
-def _windows(batches: Sequence[Batch]) -> tuple[dict[Any, Any], Table]:
-    sums: Counter[Any] = Counter()
-    written: Table = Counter()
-    before = 0
-    for batch in batches:
-        for one in batch.events:
-            start = int(one.s // WINDOW_S) * WINDOW_S * 1000
-            if start + WINDOW_S * 1000 > before:
-                sums[start, one.k] += one.n
-        over = [key for key in sums if key[0] + WINDOW_S * 1000 <= batch.watermark_ms]
-        for key in over:
-            row = (*key, sums.pop(key))
-            written[row] += 1
-        before = batch.watermark_ms
-    return {key: (total,) for key, total in sums.items()}, written
-
-
-TOTALS = Program(
-    app="running",
-    state=_totals,
-    rows=_upserted,
-    columns=("k", "count", "total", "newest"),
-    key=("key.k",),
-    jitter=0,
-)
-WINDOWS = Program(
-    app="windowed",
-    state=lambda batches: _windows(batches)[0],
-    rows=lambda before, batches: before + _windows(batches)[1],
-    columns=("start_ms", "k", "total"),
-    key=("unix_millis(key.window.start)", "key.k"),
-    jitter=30,
-)
+    policy: MergePolicy = "exact"
 
 
 @dataclass(frozen=True)
@@ -112,7 +69,7 @@ class Present:
         offsets: What it reads next, by partition.
         batches: What its state comes from.
         before: The rows that were in the table when these batches began.
-        merged: What merges did that it descends from, in their order.
+        merged: What merges did that it descends from, in their order, and where it stood then.
         waiting: The late events of merges that are still to come, after a reset.
         replaced: Events that are not read again because a merge replaced or removed them.
     """
@@ -120,7 +77,7 @@ class Present:
     offsets: tuple[int, ...] = (0,) * PARTITIONS
     batches: tuple[Batch, ...] = ()
     before: Table = field(default_factory=Counter)
-    merged: tuple[Change, ...] = ()
+    merged: tuple[tuple[Change, Offsets], ...] = ()
     waiting: tuple[Event, ...] = ()
     replaced: frozenset[tuple[str, str]] = frozenset()
 
@@ -145,18 +102,34 @@ class Present:
 
     def from_the_beginning(self, before: Table) -> Present:
         """Return it without any state, at the first records."""
-        coming: dict[tuple[str, str], Event] = {}
-        for op, late in self.merged:
-            if op == "insert":
-                coming.setdefault(late.place, late)
-            elif op == "replace":
-                coming[late.place] = late
-            else:
-                coming.pop(late.place, None)
-        replaced = frozenset(late.place for _, late in self.merged)
-        return Present(
-            before=before, merged=self.merged, waiting=tuple(coming.values()), replaced=replaced
-        )
+        return Present(before=before, merged=self.merged).reading_again(())
+
+    def at(self, offsets: Offsets, log: list[list[Event]]) -> Present:
+        """Return it with its state, where it reads some records again, or leaves some out."""
+        read = [one for part, end in zip(log, offsets, strict=True) for one in part[:end]]
+        return replace(self, offsets=offsets).reading_again(read)
+
+    def reading_again(self, read: Sequence[Event]) -> Present:
+        """Return it with the late events that are read again, having read these before it."""
+        ahead = [
+            change
+            for change, stood in self.merged
+            if any(one < then for one, then in zip(self.offsets, stood, strict=True))
+        ]
+        clock = max((one.s for one in read), default=0)
+        waiting = [one for one in counting(ahead) if one.s > clock]
+        replaced = frozenset(late.place for _, late in ahead)
+        return replace(self, waiting=tuple(waiting), replaced=replaced)
+
+    def replayed(self, log: list[list[Event]]) -> Present:
+        """Return it after a replay of all there is, in one batch."""
+        changes = [change for change, _ in self.merged]
+        gone = {late.place for _, late in changes}
+        read = [one for part, end in zip(log, self.offsets, strict=True) for one in part[:end]]
+        events = [one for one in read if one.place not in gone] + counting(changes)
+        clock = max(one.s for one in read)
+        one = Batch(tuple(sorted(events, key=lambda one: one.s)), 0, clock)
+        return replace(self, batches=(one,), before=Counter())
 
     def merging(self, changes: list[Change]) -> Present:
         """Return it after late events were merged."""
@@ -173,4 +146,18 @@ class Present:
         assert not come
         keys = {late.k for _, late in changes}
         before = Counter({row: n for row, n in self.before.items() if not keys & {*row}})
-        return replace(self, batches=tuple(batches), before=before, merged=(*self.merged, *changes))
+        merged = (*self.merged, *((one, self.offsets) for one in changes))
+        return replace(self, batches=tuple(batches), before=before, merged=merged)
+
+
+def counting(changes: Sequence[Change]) -> list[Event]:
+    """Return the late events that count after merges."""
+    coming: dict[tuple[str, str], Event] = {}
+    for op, late in changes:
+        if op == "insert":
+            coming.setdefault(late.place, late)
+        elif op == "replace":
+            coming[late.place] = late
+        else:
+            coming.pop(late.place, None)
+    return [*coming.values()]

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position as checkpoint_position
-from savepoints.checkpoint.cut import CutFiles, read_cut
+from savepoints.checkpoint.cut import CutFiles, read_cut, read_query_id
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
@@ -415,7 +415,10 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
         bound.outputs[name]
         for name in app.outputs
         for known in {app_id(app.name, name, live.generation), bound.app_ids.get(name)}
-        if known is not None and batch_version.was_written(bound.outputs[name], known, begun, since)
+        if known is not None
+        and batch_version.was_written(
+            bound.outputs[name], known, begun, since, drivers=[read_query_id(checkpoint)]
+        )
     ]
     if written:
         raise NotAlignedError(

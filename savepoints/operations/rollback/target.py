@@ -321,13 +321,19 @@ def _read_by(savepoint: Savepoint) -> KafkaOffsets | None:
 
 def _topics(query: str, savepoints: Sequence[Savepoint]) -> list[str]:
     """Return the topics of a query, as its newest savepoint has them."""
+    if not savepoints:
+        raise SavepointNotFoundError(
+            f"an exact time can be reached only from a savepoint, but {query} has taken none "
+            "since it began without one, as after a reset with empty state",
+            hint="choose an earlier savepoint by its id: savepoints list "
+            f"--query {query} shows all of them",
+            query=query,
+        )
     for savepoint in savepoints:
         sources = [kafka_offsets(one) for one in savepoint.cut.offsets]
         if sources and all(sources):
             return sorted({topic for one in sources for topic in one or {}})
-    kinds = sorted(
-        {source_kind.kind_of(one) for one in savepoints[0].cut.offsets} if savepoints else ()
-    )
+    kinds = sorted({source_kind.kind_of(one) for one in savepoints[0].cut.offsets})
     newest = f" (sources of its newest savepoint: {', '.join(kinds)})" if kinds else ""
     raise SavepointNotFoundError(
         "an exact time can be reached only from a savepoint of a query that reads only Kafka "

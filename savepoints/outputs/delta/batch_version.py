@@ -56,10 +56,15 @@ def has_batch(uri: str, app: str, batch_id: int) -> bool:
     return newest is not None and newest >= batch_id
 
 
-def was_written(uri: str, app: str, batch_id: int, begun_ms: int) -> bool:
+def was_written(
+    uri: str, app: str, batch_id: int, begun_ms: int, *, drivers: Iterable[str] = ()
+) -> bool:
     """Return True if a table, if there is one, has a batch, even if it has forgotten the id.
 
     Args:
+        app: The id that only the query's generation writes under.
+        drivers: Ids that a driver of the user's writes under. Other generations of the query may
+            have written batches of the same numbers under them, which count for older.
         begun_ms: When the batch was begun, in milliseconds since 1970 by its driver's clock.
             Commits from before cannot have it, and are not looked at.
 
@@ -70,20 +75,30 @@ def was_written(uri: str, app: str, batch_id: int, begun_ms: int) -> bool:
         table = open_table(uri)
     except NotFoundError:
         return False
+    version, forgets = int(table.version()), RETENTION_OF_IDS in table.metadata().configuration
     newest = table.transaction_version(app)
-    if newest is None and RETENTION_OF_IDS in table.metadata().configuration:
-        newest = _logged(uri, app, int(table.version()), begun_ms - _CLOCKS_APART_MS)
-    return newest is not None and newest >= batch_id
+    if newest is None and forgets:
+        newest = _logged(uri, app, version, begun_ms - _CLOCKS_APART_MS)
+    if newest is not None and newest >= batch_id:
+        return True
+    for driver in drivers:
+        known = table.transaction_version(driver)
+        if forgets if known is None else known >= batch_id:
+            # By one clock, which is that of the driver that has begun the batch.
+            since = _logged(uri, driver, version, begun_ms)
+            if since is not None and since >= batch_id:
+                return True
+    return False
 
 
 def _logged(uri: str, app: str, newest: int, since_ms: int) -> int | None:
     """Return what the newest commit under a transaction id recorded, None if there is none."""
     oldest = newest + 1
     for commit in log.commits(uri, newest):
-        if app in commit.transactions:
-            return commit.transactions[app]
         if commit.timestamp_ms is not None and commit.timestamp_ms < since_ms:
             return None
+        if app in commit.transactions:
+            return commit.transactions[app]
         oldest = commit.version
     if oldest == 0:
         return None

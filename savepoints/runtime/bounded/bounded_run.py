@@ -18,7 +18,7 @@ nobody else knows.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -66,6 +66,30 @@ class Limits:
     def is_over(self) -> bool:
         """Whether no other batch may be begun."""
         return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+@dataclass(frozen=True)
+class _First:
+    """A first batch, as Spark writes it.
+
+    Attributes:
+        data: Its offset log.
+        topics: Of each position in it, in their order.
+        sources: Of each source by its number. One that a program reads twice, such as a stream that
+            is joined with itself, has two positions.
+    """
+
+    data: bytes
+    topics: Sequence[Sequence[str]]
+    sources: Mapping[int, Sequence[str]]
+
+    @classmethod
+    def of(cls, checkpoint: Location, position: CheckpointPosition) -> _First:
+        return cls(
+            checkpoint.get("offsets/0"),
+            [sorted(_offsets(one)) for one in position.begun_positions],
+            {number: sorted(_offsets(one)) for number, one in position.initial.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -291,26 +315,29 @@ class _BoundedRun:
         """Return where each source is, in the order in which Spark counts them."""
         if self.position.committed is not None:
             return [_offsets(one) for one in self.position.positions]
+        return [self._of(topics) for topics in self._first.topics]
+
+    def _of(self, topics: Iterable[str]) -> KafkaOffsets:
         begin = self._reached()
-        return [{topic: begin[topic] for topic in topics} for topics in self._first[1]]
+        return {topic: begin[topic] for topic in topics}
 
     @cached_property
-    def _first(self) -> tuple[bytes, list[list[str]]]:
-        """The offset log of a first batch as Spark writes it, and the topics of each source."""
+    def _first(self) -> _First:
         if self.position.begun is not None:
-            data = self.runner.checkpoint.get("offsets/0")
-            return data, [sorted(_offsets(one)) for one in self.position.begun_positions]
+            return _First.of(self.runner.checkpoint, self.position)
         self.runner.begin_in(self.scratch)
-        sources = sorted(checkpoint_position.read(self.scratch).initial.items())
-        return self.scratch.get("offsets/0"), [sorted(_offsets(one)) for _, one in sources]
+        return _First.of(self.scratch, checkpoint_position.read(self.scratch))
 
     def _plan(self, positions: Sequence[KafkaOffsets]) -> None:
         """Write the next batch into the offset log."""
         begins: dict[int, str] = {}
         first = b""
         if self.position.committed is None:
-            first = self._first[0]
-            begins = {number: kafka_position(one) for number, one in enumerate(self._starts())}
+            first = self._first.data
+            begins = {
+                number: kafka_position(self._of(topics))
+                for number, topics in self._first.sources.items()
+            }
         texts = [kafka_position(one) for one in positions]
         planned_offsets.write(self.runner.checkpoint, self.position, first, texts, begins)
 

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from savepoints.errors import NoCommittedBatchError, NotFoundError, UsageError
+from savepoints.errors import (
+    NoCommittedBatchError,
+    NotFoundError,
+    SavepointNotFoundError,
+    UsageError,
+)
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Edit, Savepoint
@@ -123,6 +128,15 @@ def test_trap_two_sources_of_a_newer_savepoint_stand_apart() -> None:
     assert target.newest_before(newest_first, {"orders": {0: 25}}) == newest_first[2]
     assert target.newest_before(newest_first, {"orders": {0: 10}}) == newest_first[2]
     assert target.newest_before(newest_first, {"orders": {0: 9}}) is None
+
+
+def test_trap_a_query_without_a_savepoint_since_a_reset_is_told_so(
+    local_store: Store, live: Location
+) -> None:
+    """It was said to read other things than topics."""
+    begun_anew = dataclasses.replace(QueryContext.open(local_store, QUERY), history=())
+    with pytest.raises(SavepointNotFoundError, match="has taken none since it began"):
+        target.resolve(begun_anew, AtTime(NOON))
 
 
 def test_a_time_in_the_future_is_refused(local_store: Store, live: Location) -> None:

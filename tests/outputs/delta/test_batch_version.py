@@ -328,6 +328,24 @@ def test_a_checkpoint_from_before_the_first_batch_says_it(output: Output) -> Non
     assert output.version_of(4) == (1, APP, None)
 
 
+def test_trap_a_batch_counts_that_a_driver_has_written_since_it_was_begun(
+    on_local: Location,
+) -> None:
+    """`run` wrote it once more. What an earlier generation wrote under the id does not count."""
+    output = Output(on_local / "totals")
+    output.write(7)
+    now = epoch_ms(utc_now())
+
+    def are_written(begun_ms: int) -> list[bool]:
+        return [
+            batch_version.was_written(output.uri, OTHER, one, begun_ms, drivers=[APP])
+            for one in (7, 8)
+        ]
+
+    assert are_written(now - 60_000) == [True, False]
+    assert are_written(now + 60_000) == [False, False]
+
+
 def test_trap_an_id_that_delta_has_forgotten_is_looked_for_in_the_log(on_local: Location) -> None:
     """A batch that died after its write counted as unwritten: its records were read again."""
     output = Output(on_local / "totals")
