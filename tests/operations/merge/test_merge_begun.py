@@ -7,6 +7,7 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.cut import read_query_id
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
@@ -59,13 +60,17 @@ def test_trap_a_busy_run_that_pauses_has_begun_a_batch(on_local: Location) -> No
         require_no_batch_written(app, bound_to(table), live)
 
 
-def test_a_query_may_write_under_an_id_of_its_own(on_local: Location) -> None:
-    """One that was attached does."""
+@pytest.mark.parametrize("of_spark", [False, True])
+def test_trap_a_driver_of_the_user_s_writes_under_other_ids(
+    on_local: Location, of_spark: bool
+) -> None:
+    """Under one of its own, or Spark's of the query, under which it was not looked for."""
     checkpoint = died_in_a_batch(on_local / "checkpoint")
     begun = position.read(checkpoint).begun
     assert begun is not None
     live = Generation(app.name, 1, str(checkpoint), "current", samples.BEGINNING, "attach")
-    written(on_local / "totals", "its-own", begun)
-    bound = bound_to(on_local / "totals", app_ids={"totals": "its-own"})
+    writer = read_query_id(checkpoint) if of_spark else "its-own"
+    written(on_local / "totals", writer, begun)
+    named = {} if of_spark else {"app_ids": {"totals": writer}}
     with pytest.raises(NotAlignedError, match="its rows are already in"):
-        require_no_batch_written(app, bound, live)
+        require_no_batch_written(app, bound_to(on_local / "totals", **named), live)
