@@ -50,6 +50,9 @@ _AS_SPARK_HAS_THEM = (
     "spark.sql.execution.arrow.useLargeVarTypes",
 )
 _TIME_ZONE = "spark.sql.session.timeZone"
+# Delta refuses to read versions older than a week (`delta.deletedFileRetentionDuration`), whether
+# VACUUM has removed their files or not. Where these are gone, reading them fails.
+_OLD_VERSIONS = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 # Set where spark-submit has started Python: its JVM is there already, and has a master.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _LOG4J = Path(__file__).with_name("log4j2.properties")
@@ -112,12 +115,14 @@ def own_session(spark: SparkSession) -> SparkSession:
     """Return a separate session for our own queries, with the settings of the cluster.
 
     Those that would change what these read and write are as Spark has them by default; the time
-    zone is that of the given session, which may have been set in it alone.
+    zone is that of the given session, which may have been set in it alone. Tables can be read at
+    each version whose files are there.
     """
     own = spark.newSession()
     for key in _AS_SPARK_HAS_THEM:
         own.conf.unset(key)
     own.conf.set(_TIME_ZONE, str(spark.conf.get(_TIME_ZONE)))
+    own.conf.set(_OLD_VERSIONS, "false")
     return own
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,21 @@ def test_trap_a_time_zone_that_was_set_in_a_session_is_that_of_ours(spark: Spark
 
     for own in (session_for(theirs, None), reading_session(theirs, 2)):
         assert own.conf.get("spark.sql.session.timeZone") == "America/New_York"
+
+
+def test_trap_delta_reads_no_version_that_is_older_than_a_week(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Every merge from a base of the week before was refused, though all files were there."""
+    table = str(tmp_path / "table")
+    for number in range(3):
+        spark.range(number, number + 1).write.format("delta").mode("append").save(table)
+    for file in (tmp_path / "table" / "_delta_log").glob("*0[01].json"):
+        os.utime(file, (0, 0))
+
+    for own in (session_for(spark, 1), comparing_session(spark)):
+        read = own.read.format("delta").option("versionAsOf", 1).load(table)
+        assert sorted(row.id for row in read.collect()) == [0, 1]
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="only Linux says what a process ignores")

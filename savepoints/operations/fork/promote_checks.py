@@ -119,7 +119,8 @@ def outputs(generation: Generation, settings: Settings) -> tuple[OutputVersion, 
 
 def _counted(spark: SparkSession, outputs: Sequence[OutputVersion]) -> dict[str, int]:
     """Return how many rows each output has at its version."""
-    return {one.name: by_key.read_output(spark, one).count() for one in outputs}
+    own = by_key.comparing_session(spark)
+    return {one.name: by_key.read_output(own, one).count() for one in outputs}
 
 
 def _of_rows(
