@@ -11,6 +11,7 @@ from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
+from savepoints.spark.session import own_session
 from savepoints.uri import Uri
 from tests.outputs import tables
 
@@ -43,8 +44,8 @@ class SparkTable:
         return [row[:2] for row in self.rows()]
 
     def rows(self, version: int | None = None) -> list[tuple[Any, ...]]:
-        """Read it with Spark."""
-        reader = self.spark.read.format("delta")
+        """Read it with Spark, in a session that takes the templates for no older than they are."""
+        reader = own_session(self.spark).read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         found = reader.load(self.hadoop).selectExpr("*", *_HIDDEN.get(self.name, ()))
