@@ -34,12 +34,18 @@ UNNAMED = "unknown"
 # Operators whose raw rows Spark reads and writes (`StatefulOperatorsUtils`).
 CANONICAL = frozenset(
     {
-        "stateStoreSave", "dedupe", "dedupeWithinWatermark", "symmetricHashJoin",
-        "sessionWindowStateStoreSaveExec", "flatMapGroupsWithState", "applyInPandasWithState",
-        "transformWithStateExec", "transformWithStateInPandasExec",
+        "stateStoreSave",
+        "dedupe",
+        "dedupeWithinWatermark",
+        "symmetricHashJoin",
+        "sessionWindowStateStoreSaveExec",
+        "flatMapGroupsWithState",
+        "applyInPandasWithState",
+        "transformWithStateExec",
+        "transformWithStateInPandasExec",
         "transformWithStateInPySparkExec",
     }
-)  # fmt: skip
+)
 # Their state is one partition without a key, whatever the number of partitions.
 _UNPARTITIONED = frozenset({"globalLimit"})
 _FIRST_JOIN_FORMAT_WITHOUT_ROWS = 4

@@ -216,8 +216,9 @@ def _paused_to_replay(plan: MergePlan) -> Step:
 
 def _of_programs(assignment: Assignment) -> tuple[str, ...]:
     """Warn where the present program replays what another one may have read, or has."""
-    live, bases = assignment.live, [one.savepoint for one in assignment.used.values()]
-    if any(live.reach.crosses(one) for one in bases):
+    live = assignment.live
+    oldest = live.reach.oldest([one.savepoint for one in assignment.used.values()])
+    if live.reach.crosses(oldest):
         replayed = (
             f"{live.reach.crossed}, and some of the entities are replayed from before that: the "
             "present program computes all of their results, also those of another program"
@@ -226,7 +227,7 @@ def _of_programs(assignment: Assignment) -> tuple[str, ...]:
     mine = program.digest(program.frame(assignment.spark, live.inputs))
     if mine is None:
         return ()
-    other = lineage.read_otherwise(live.store, live.reach, mine, live.reach.oldest(bases))
+    other = lineage.read_otherwise(live.store, live.reach, mine, oldest)
     if other is None:
         return ()
     _, generation = other.place

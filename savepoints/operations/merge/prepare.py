@@ -411,14 +411,13 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
     if begun is None:
         return
     since = checkpoint_position.begun_ms(checkpoint, begun)
+    drivers = [read_query_id(checkpoint)]
     written = [
         bound.outputs[name]
         for name in app.outputs
         for known in {app_id(app.name, name, live.generation), bound.app_ids.get(name)}
         if known is not None
-        and batch_version.was_written(
-            bound.outputs[name], known, begun, since, drivers=[read_query_id(checkpoint)]
-        )
+        and batch_version.was_written(bound.outputs[name], known, begun, since, drivers=drivers)
     ]
     if written:
         raise NotAlignedError(

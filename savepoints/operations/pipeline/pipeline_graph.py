@@ -17,9 +17,18 @@ from savepoints.result import Result
 
 InputKind = Literal["table", "topic", "files", "unknown"]
 FindingKind = Literal[
-    "cycle", "shared_table", "shared_topic", "copied_table", "replaced_table", "beyond_table",
-    "no_outputs", "unreadable_checkpoint", "no_batch", "no_position", "unreadable_table",
-]  # fmt: skip
+    "cycle",
+    "shared_table",
+    "shared_topic",
+    "copied_table",
+    "replaced_table",
+    "beyond_table",
+    "no_outputs",
+    "unreadable_checkpoint",
+    "no_batch",
+    "no_position",
+    "unreadable_table",
+]
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,28 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _KNOWN = {
-    "appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors",
-    "generatedColumns", "invariants", "timestampNtz", "v2Checkpoint", "variantType",
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "variantType",
     "variantType-preview",
-}  # fmt: skip
+}
 _KNOWN_TO_SPARK = {
-    "allowColumnDefaults", "clustering", "domainMetadata", "identityColumns", "inCommitTimestamp",
-    "rowTracking", "typeWidening", "vacuumProtocolCheck",
-}  # fmt: skip
+    "allowColumnDefaults",
+    "clustering",
+    "domainMetadata",
+    "identityColumns",
+    "inCommitTimestamp",
+    "rowTracking",
+    "typeWidening",
+    "vacuumProtocolCheck",
+}
 # What makes a commit: the library, or Delta's own engine in a Spark session.
 Engine = Literal["deltalake", "spark"]
 # Before writers named features, this version of theirs stood for one more than the one before.

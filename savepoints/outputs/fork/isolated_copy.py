@@ -36,12 +36,27 @@ _FIRST = f"{0:020}.json"
 # In the `commitInfo` of the one commit: by which a repetition knows its own.
 _OPERATION = "savepointsOperation"
 _KNOWN_FEATURES = {
-    "allowColumnDefaults", "appendOnly", "changeDataFeed", "checkConstraints", "clustering",
-    "columnMapping", "deletionVectors", "domainMetadata", "generatedColumns", "identityColumns",
-    "inCommitTimestamp", "invariants", "rowTracking", "timestampNtz", "typeWidening",
-    "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck", "variantType",
+    "allowColumnDefaults",
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "clustering",
+    "columnMapping",
+    "deletionVectors",
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "inCommitTimestamp",
+    "invariants",
+    "rowTracking",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantType",
     "variantType-preview",
-}  # fmt: skip
+}
 # They say from which version of the original on commits have times of their own.
 _OF_THE_OLD_LOG = {
     "delta.inCommitTimestampEnablementTimestamp",
@@ -49,9 +64,18 @@ _OF_THE_OLD_LOG = {
 }
 # That need no feature of the table.
 _PLAIN_TYPES = {
-    "binary", "boolean", "byte", "date", "double", "float", "integer", "long", "short", "string",
+    "binary",
+    "boolean",
+    "byte",
+    "date",
+    "double",
+    "float",
+    "integer",
+    "long",
+    "short",
+    "string",
     "timestamp",
-}  # fmt: skip
+}
 # Writers that name no features stand for fixed ones; all up to this one are known.
 _NAMED = 7
 

@@ -30,9 +30,15 @@ SCHEMA = f"{EVENT_SCHEMA}, merge_id string, op string"
 _BATCH_ROWS, _RUN_ROWS = 250_000, 1_000_000
 _FEW_VALUES = ("topic", "partition", "timestampType", "merge_id", "op")
 _NOT_LOOKED_FOR = (
-    "key", "value", "timestamp", "timestampType", "headers.list.element.key",
-    "headers.list.element.value", "event_time", "event_id",
-)  # fmt: skip
+    "key",
+    "value",
+    "timestamp",
+    "timestampType",
+    "headers.list.element.key",
+    "headers.list.element.value",
+    "event_time",
+    "event_id",
+)
 _WRITING = {
     "parquet.block.row.count.limit": str(GROUP_ROWS),
     "parquet.block.size": str(_GROUP_BYTES),
