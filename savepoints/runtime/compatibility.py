@@ -89,14 +89,13 @@ class ProgramLayout:
             LayoutChangedError: See `require`.
         """
         place = (self._store.root, generation.query, generation.generation)
-        if runner.plan is not None and runner.plan == checked_programs.find(*place):
+        if not runner.declares_variables and runner.plan == checked_programs.find(*place):
             return
         checkpoint = Location.of(generation.checkpoint)
         if not accept_names:
             self.require(runner, checkpoint, app, generation.begun_from)
-        if runner.plan is not None:
-            first_batch = max(committed_in(checkpoint), default=-1) + 1
-            checked_programs.write(*place, runner.plan, first_batch=first_batch)
+        first_batch = max(committed_in(checkpoint), default=-1) + 1
+        checked_programs.write(*place, runner.plan, first_batch=first_batch)
 
     def _newest(self, query: str) -> str | None:
         """Return the newest savepoint of a query, None without one."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from savepoints.runtime import python_code
 from savepoints.runtime.app import App, TableInput
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.kafka.spark_options import reader_options
@@ -29,14 +33,31 @@ def built(app: App, records: Mapping[str, DataFrame]) -> DataFrame:
     return app.build({name: app.inputs[name].decode(one) for name, one in records.items()})
 
 
-def digest(program: DataFrame) -> str | None:
-    """Return a digest of what Spark is asked to run, for the same program always the same.
+def digest(program: DataFrame, inputs: Inputs) -> str:
+    """Return a digest of what Spark is asked to run and of what outputs take of it.
 
-    None where the state's layout does not follow from it: Python functions, of which a plan has
-    only the name, declare the variables of `transformWithState`.
+    It is the same in each process, and another one in other versions of Spark and, if the program
+    has Python functions, of Python.
     """
-    text = private_api.plan_text(program)
-    return None if _WITH_VARIABLES in text else hashlib.sha256(text.encode()).hexdigest()
+    package = re.split("[.:]", inputs.bound.app, maxsplit=1)[0]
+    functions = (_function_text(one, package) for one in private_api.python_functions(program))
+    text = "\n".join((private_api.plan_text(program), *functions, repr(inputs.app.outputs)))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def declares_variables(program: DataFrame) -> bool:
+    """Return True for `transformWithState`, whose functions declare its state when they run.
+
+    So the layout of its state does not follow from the digest.
+    """
+    return _WITH_VARIABLES in private_api.plan_text(program)
+
+
+def _function_text(pickled: bytes, package: str) -> str:
+    # Functions refer to anything, and a run must not end for what only a merge warns of.
+    with suppress(Exception):
+        return python_code.text(pickle.loads(pickled), package)  # noqa: S301  (our own process's)
+    return "not readable"
 
 
 def _read(spark: SparkSession, inputs: Inputs, name: str) -> DataFrame:

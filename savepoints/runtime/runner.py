@@ -306,9 +306,14 @@ class Runner:
         return self._app
 
     @cached_property
-    def plan(self) -> str | None:
+    def plan(self) -> str:
         """The digest of its program; see `program.digest`."""
-        return program.digest(self._program)
+        return program.digest(self._program, self._inputs)
+
+    @property
+    def declares_variables(self) -> bool:
+        """See `program.declares_variables`."""
+        return program.declares_variables(self._program)
 
     def run_on_nothing(self, scratch: Location) -> None:
         """Run the program once on empty inputs, which shows the layout of its state."""

@@ -8,6 +8,7 @@
 | `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
 | `LogicalPlan.toJSON` | if a program is the one that ran before | 3.5 to 4.2 | it is compared |
+| `PythonUDF`, `PythonFunction.command` | the same, for Python functions | 3.5 to 4.2 | not seen |
 | `Filter.condition`, `TreePattern` | if a predicate is of the row alone | 3.5 to 4.2 | no `where` |
 | `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
 | `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -54,6 +55,7 @@ _NUMBERS = re.compile(
     r'\{"product-class":"org\.apache\.spark\.sql\.catalyst\.expressions\.ExprId"[^}]*\}'
     r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
+_PYTHON_CALLS = ("PythonUDF", "PythonUDAF")
 _LOWEST = -(1 << 63)
 # Null for null, nothing else null, and always the same.
 _INVOKED = (True, False, True)
@@ -164,6 +166,35 @@ def plan_text(frame: DataFrame) -> str:
     As JSON, for as a tree Spark leaves out what is long.
     """
     return _NUMBERS.sub("", str(analyzed_plan(frame).toJSON()))
+
+
+def python_functions(frame: DataFrame) -> list[bytes]:
+    """Return the Python functions of a frame's plan, pickled, in the order of the plan.
+
+    Of one that takes more than a megabyte it is the number of a broadcast variable.
+    """
+    java = jvm(frame.sparkSession)
+    kind = java.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    plans = _having(kind, [analyzed_plan(frame)])
+    calls = _having(kind, (one for plan in plans for one in _elements(plan.expressions())))
+    as_bytes = java.scala.reflect.ClassTag.Byte()
+    return [
+        bytes(one.func().command().toArray(as_bytes))
+        for one in calls
+        if one.getClass().getSimpleName() in _PYTHON_CALLS
+    ]
+
+
+def _having(kind: JavaObject, nodes: Iterable[JavaObject]) -> Iterator[JavaObject]:
+    """Yield the nodes of trees that have one of a kind in or below them."""
+    for node in nodes:
+        if node.containsPattern(kind):
+            yield node
+            yield from _having(kind, _elements(node.children()))
+
+
+def _elements(sequence: JavaObject) -> Iterator[JavaObject]:
+    return (sequence.apply(number) for number in range(sequence.size()))
 
 
 def beside_the_row(frame: DataFrame, where: str) -> str | None:

@@ -23,7 +23,7 @@ class CheckedProgram:
     """A program of which is known that it fits.
 
     Attributes:
-        plan: Digest of the plan; see `program.digest`.
+        plan: Its digest; see `program.digest`.
         first_batch: The first batch that it has read.
     """
 
@@ -54,8 +54,11 @@ def find(root: Location, query: str, generation: int) -> str | None:
 
 
 def write(root: Location, query: str, generation: int, plan: str, *, first_batch: int) -> None:
-    """Write down the plan's digest, behind those of other programs that have read batches."""
-    earlier = (one for one in read(root, query, generation) if one.first_batch < first_batch)
+    """Write down a program's digest, behind those of others that have read batches."""
+    known = read(root, query, generation)
+    if known and known[-1].plan == plan:
+        return
+    earlier = (one for one in known if one.first_batch < first_batch)
     programs = (*earlier, CheckedProgram(plan, first_batch))
     _document(root, query, generation).put(_Programs(programs))
 

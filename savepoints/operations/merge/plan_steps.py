@@ -224,9 +224,7 @@ def _of_programs(assignment: Assignment) -> tuple[str, ...]:
             "present program computes all of their results, also those of another program"
         )
         return (replayed,)
-    mine = program.digest(program.frame(assignment.spark, live.inputs))
-    if mine is None:
-        return ()
+    mine = program.digest(program.frame(assignment.spark, live.inputs), live.inputs)
     other = lineage.read_otherwise(live.store, live.reach, mine, oldest)
     if other is None:
         return ()
@@ -238,7 +236,8 @@ def _of_programs(assignment: Assignment) -> tuple[str, ...]:
     )
     replayed = (
         f"{which} were read by another version of {live.inputs.bound.app}, or with another time "
-        f"zone or version of Spark: what this one makes of it need not be what {live.name} made"
+        f"zone or version of Spark or Python: what this one makes of it need not be what "
+        f"{live.name} made"
     )
     return (replayed,)
 
