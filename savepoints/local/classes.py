@@ -49,15 +49,21 @@ def java_option(java: Java, jars: Jars) -> str:
         try:
             with filling(archive.parent):
                 if not archive.is_file():
-                    _make(archive, jars)
+                    _make(archive, java, jars)
         except (EnvironmentUnfitError, subprocess.SubprocessError, OSError) as error:
             _warn(error)
             return ""
     return f"-XX:SharedArchiveFile={archive} {_SILENT}"
 
 
-def _make(archive: Path, jars: Jars) -> None:
+def _make(archive: Path, java: Java, jars: Jars) -> None:
     """Run a small query and keep the classes that it loaded."""
+    base = java.home / "lib" / "server" / "classes.jsa"
+    if not base.is_file():
+        raise EnvironmentUnfitError(
+            f"{java.home} lacks Java's own archive, {base}, which it is made on top of",
+            hint=f"make it: {java.executable} -Xshare:dump",
+        )
     part = archive.with_suffix(".part")
     for left in archive.parent.glob("*.part"):  # of a process that was killed: only one makes any
         left.unlink()
@@ -78,6 +84,8 @@ def _warn(error: Exception) -> None:
     why = str(error)
     if isinstance(error, subprocess.TimeoutExpired):
         why = f"it took more than {_SECONDS} s; the next start tries again"
+    elif isinstance(error, EnvironmentUnfitError):
+        why = f"{error.message} ({error.hint})"
     elif isinstance(error, subprocess.CalledProcessError):
         why = " ".join((f"exit code {error.returncode}", *error.stderr.splitlines()[-1:]))
     logger.warning(

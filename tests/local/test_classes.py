@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import subprocess
@@ -114,6 +115,18 @@ def test_trap_in_a_cache_that_cannot_be_written_to_there_is_no_archive(
 
     assert classes.java_option(java, jars) == ""
     assert f"cannot write to {tmp_path / 'classes'}" in caplog.text
+
+
+def test_trap_a_java_without_an_archive_of_its_own_was_asked_at_each_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Images made with `jlink` have none: Spark was run for nothing, and a rename failed."""
+    java, jars = dataclasses.replace(find_java(), home=tmp_path), resolve_jars()
+    monkeypatch.setenv("SAVEPOINTS_CACHE", str(tmp_path))
+
+    assert classes.java_option(java, jars) == ""
+    assert f"lacks Java's own archive, {tmp_path / 'lib' / 'server' / 'classes.jsa'}" in caplog.text
+    assert f"{java.executable} -Xshare:dump" in caplog.text
 
 
 def test_trap_the_workers_of_the_script_were_the_first_python_of_the_path(
