@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints import faults
 from savepoints.checkpoint import position
-from savepoints.checkpoint.cut import read_query_id
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.outputs.delta import batch_version, write
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
-from savepoints.runtime import failure, program, unreported_batch
+from savepoints.runtime import failure, program, unreported_batch, written_outputs
 from savepoints.runtime.app import App, Input, TableInput, require_tables
 from savepoints.runtime.archive_batches import ArchivedInputs
 from savepoints.runtime.failure import cause, report
@@ -282,23 +281,8 @@ class Runner:
         self._raise_failure(run_once(writer, scratch), drained=True)
 
     def has_written(self, batch: int) -> list[str]:
-        """Return the outputs that have the rows already of a batch that was begun.
-
-        It may have been begun by a driver of the user's, in whose place this one runs.
-        """
-        since = position.begun_ms(self.checkpoint, batch)
-        drivers = [read_query_id(self.checkpoint)]
-        return [
-            name
-            for name in self._app.outputs
-            if batch_version.was_written(
-                str(self._table(name)),
-                write.app_id(self.query, name, self._generation),
-                batch,
-                since,
-                drivers=[*drivers, *filter(None, [self._bound.app_ids.get(name)])],
-            )
-        ]
+        """Return the outputs that have the rows already of a batch; see `written_outputs.find`."""
+        return written_outputs.find(self._inputs, self._generation, self.checkpoint, batch)
 
     @property
     def app(self) -> App:

@@ -264,7 +264,7 @@ def _plan_splice(
     journal.refuse_unfinished(store.root, plan.query)
     apply.refuse_other_generation(store, plan.query, plan.generation)
     live = store.generations.current(plan.query)
-    require_no_batch_written(prepared.app, prepared.settings.queries[plan.query], live)
+    require_no_batch_written(assignment.live.inputs, live)
     checkpoint = Location.of(live.checkpoint)
     replay.follow(checkpoint, _newest(checkpoint))
     faults.reach("merge.followed")

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position as checkpoint_position
-from savepoints.checkpoint.cut import CutFiles, read_cut, read_query_id
+from savepoints.checkpoint.cut import CutFiles, read_cut
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
-from savepoints.config.settings import QuerySettings, Settings
+from savepoints.config.settings import Settings
 from savepoints.errors import (
     NotAlignedError,
     SourceDataGoneError,
@@ -36,10 +36,9 @@ from savepoints.operations.merge.plan import (
 from savepoints.operations.merge.workspace import FEW_ROWS, Workspace
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import forms
-from savepoints.outputs.delta import batch_version
-from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
+from savepoints.runtime import written_outputs
 from savepoints.runtime.app import App
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events.events import EVENT
@@ -400,7 +399,7 @@ def let_go_on(store: Store, query: str, progress: Progress) -> None:
         pause.resume(store, query, progress=progress)
 
 
-def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -> None:
+def require_no_batch_written(inputs: Inputs, live: Generation) -> None:
     """Refuse a query that died in a batch of which some outputs have the rows already.
 
     A busy run begins a batch before it sees that it is to pause, and writes nothing of it: the next
@@ -410,19 +409,11 @@ def require_no_batch_written(app: App, bound: QuerySettings, live: Generation) -
     begun = checkpoint_position.read(checkpoint).begun
     if begun is None:
         return
-    since = checkpoint_position.begun_ms(checkpoint, begun)
-    drivers = [read_query_id(checkpoint)]
-    written = [
-        bound.outputs[name]
-        for name in app.outputs
-        for known in {app_id(app.name, name, live.generation), bound.app_ids.get(name)}
-        if known is not None
-        and batch_version.was_written(bound.outputs[name], known, begun, since, drivers=drivers)
-    ]
+    written = written_outputs.find(inputs, live.generation, checkpoint, begun)
     if written:
         raise NotAlignedError(
             f"batch {begun} of {live.query} was started but not finished, and its rows are "
-            f"already in {written[0]}",
+            f"already in {inputs.bound.outputs[written[0]]}",
             hint=f"finish the batch: savepoints run {live.query} --until latest",
             query=live.query,
             batch_id=begun,

@@ -8,12 +8,13 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_query_id
-from savepoints.config.settings import QuerySettings
+from savepoints.config.settings import KafkaSettings, QuerySettings
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.operations.merge.prepare import require_no_batch_written
 from savepoints.outputs.delta.write import app_id
+from savepoints.runtime.inputs import Inputs
 from spark_jobs.order_totals import app
 from tests import samples
 
@@ -36,10 +37,11 @@ def written(table: Location, writer: str, batch: int) -> None:
     )
 
 
-def bound_to(table: Location, **more: dict[str, str]) -> QuerySettings:
+def bound_to(table: Location, **more: dict[str, str]) -> Inputs:
     """Return what the query is bound to."""
     known = {"totals": str(table)}
-    return QuerySettings(app="any:app", checkpoints="any", outputs=known, **more)  # type: ignore[arg-type]
+    bound = QuerySettings(app="any:app", checkpoints="any", outputs=known, **more)  # type: ignore[arg-type]
+    return Inputs(app, bound, KafkaSettings())
 
 
 def test_trap_a_busy_run_that_pauses_has_begun_a_batch(on_local: Location) -> None:
@@ -51,13 +53,13 @@ def test_trap_a_busy_run_that_pauses_has_begun_a_batch(on_local: Location) -> No
     live = Generation(app.name, 3, str(checkpoint), "current", samples.BEGINNING, "run")
     table, mine = on_local / "totals", app_id(app.name, "totals", 3)
 
-    require_no_batch_written(app, bound_to(table), live)  # No table, no rows.
+    require_no_batch_written(bound_to(table), live)  # No table, no rows.
     written(table, mine, now.committed)
     written(table, app_id(app.name, "totals", 2), now.begun + 7)
-    require_no_batch_written(app, bound_to(table), live)
+    require_no_batch_written(bound_to(table), live)
     written(table, mine, now.begun)
     with pytest.raises(NotAlignedError, match=f"batch {now.begun} of order_totals was started"):
-        require_no_batch_written(app, bound_to(table), live)
+        require_no_batch_written(bound_to(table), live)
 
 
 @pytest.mark.parametrize("of_spark", [False, True])
@@ -73,4 +75,4 @@ def test_trap_a_driver_of_the_user_s_writes_under_other_ids(
     written(on_local / "totals", writer, begun)
     named = {} if of_spark else {"app_ids": {"totals": writer}}
     with pytest.raises(NotAlignedError, match="its rows are already in"):
-        require_no_batch_written(app, bound_to(on_local / "totals", **named), live)
+        require_no_batch_written(bound_to(on_local / "totals", **named), live)
