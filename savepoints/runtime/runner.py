@@ -30,6 +30,7 @@ from savepoints.runtime.failure import cause, report
 from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.running_batch import Committed, RunningBatch
 from savepoints.sources.events.events import RAW_SCHEMA
+from savepoints.spark import private_api
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -298,6 +299,11 @@ class Runner:
     def declares_variables(self) -> bool:
         """See `program.declares_variables`."""
         return program.declares_variables(self._program)
+
+    @property
+    def tables_beside(self) -> list[str]:
+        """What it reads besides its inputs, as it is now; see `private_api.tables_beside`."""
+        return private_api.tables_beside(self._program)
 
     def run_on_nothing(self, scratch: Location) -> None:
         """Run the program once on empty inputs, which shows the layout of its state."""

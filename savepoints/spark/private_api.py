@@ -9,6 +9,7 @@
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
 | `LogicalPlan.toJSON` | if a program is the one that ran before | 3.5 to 4.2 | it is compared |
 | `PythonUDF`, `PythonFunction.command` | the same, for Python functions | 3.5 to 4.2 | not seen |
+| `LogicalRelation`, `TahoeLogFileIndex` | tables beside the inputs | 3.5 to 4.2 | not seen |
 | `Filter.condition`, `TreePattern` | if a predicate is of the row alone | 3.5 to 4.2 | no `where` |
 | `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
 | `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
@@ -195,6 +196,38 @@ def _having(kind: JavaObject, nodes: Iterable[JavaObject]) -> Iterator[JavaObjec
 
 def _elements(sequence: JavaObject) -> Iterator[JavaObject]:
     return (sequence.apply(number) for number in range(sequence.size()))
+
+
+def tables_beside(frame: DataFrame) -> list[str]:
+    """Return what a streaming query reads besides its streams, whose content may have changed.
+
+    Tables by their names, others by their paths; none of which it reads one version.
+    """
+    plan = analyzed_plan(frame)
+    plans = (plan, *_elements(plan.subqueriesAll()))
+    leaves = (leaf for one in plans for leaf in _elements(one.collectLeaves()))
+    names = (_relation(one) for one in leaves if not one.isStreaming())
+    return sorted({name for name in names if name is not None})
+
+
+def _relation(leaf: JavaObject) -> str | None:
+    kind = leaf.getClass().getSimpleName()
+    if kind == "HiveTableRelation":
+        return str(leaf.tableMeta().qualifiedName())
+    if kind == "DataSourceV2Relation":
+        return str(leaf.name())
+    if kind != "LogicalRelation":
+        return None  # Rows that the program has itself.
+    table = leaf.catalogTable()
+    named = str(table.get().qualifiedName()) if table.isDefined() else None
+    try:
+        files = leaf.relation().location()
+    except Exception:  # noqa: BLE001  (py4j's errors have no common root)
+        return named or str(leaf.relation())  # Such as a table of a database.
+    with suppress(Exception):  # Only Delta's files have versions.
+        if files.isTimeTravelQuery():
+            return None
+    return named or str(files.rootPaths().mkString(", "))
 
 
 def beside_the_row(frame: DataFrame, where: str) -> str | None:

@@ -1,10 +1,15 @@
-"""Late events from before a program was changed in place: the plan says what reads them now."""
+"""Late events from before a program, or a table beside it, was changed: the plan says so."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
 
 from savepoints.local import LocalWorld
 from savepoints.runtime.app import App
@@ -36,9 +41,27 @@ def doubled_if_rare(inputs: Mapping[str, DataFrame]) -> DataFrame:
 changed = App("running", {"events": late_apps.read()}, doubled_if_rare, late_apps.running.outputs)
 
 
-def change_program(desk: LateDesk) -> None:
+def multiplied(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Count with factors from a table, as it is when a batch runs."""
+    from pyspark.sql import SparkSession
+
+    factors = SparkSession.active().read.format("delta").load(os.environ["FACTORS"])
+    events = inputs["events"].join(factors, "k")
+    return late_apps.totals(
+        {
+            "events": events.selectExpr("*", "n * factor AS product")
+            .drop("n")
+            .withColumnRenamed("product", "n")
+        }
+    )
+
+
+joined = App("running", {"events": late_apps.read()}, multiplied, late_apps.running.outputs)
+
+
+def change_program(desk: LateDesk, name: str = "changed") -> None:
     query, settings = desk.desk.query, desk.desk.settings
-    bound = settings.queries[query].model_copy(update={"app": f"{__name__}:changed"})
+    bound = settings.queries[query].model_copy(update={"app": f"{__name__}:{name}"})
     settings = settings.model_copy(update={"queries": {query: bound}})
     desk.desk = dataclasses.replace(desk.desk, settings=settings)
 
@@ -67,3 +90,34 @@ def test_trap_a_program_changed_in_place_replayed_older_batches_without_a_word(
     (then,) = warned(older)
     assert "batches up to 0 of generation 1 were read by another version" in then
     assert warned(newer) == []
+
+
+def test_trap_a_table_beside_the_inputs_is_read_as_it_is_now(
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No control entity shows it: the plan has to say so."""
+    table = str(tmp_path / "factors")
+
+    def set_factor(of_a: int) -> None:
+        factors = pa.table({"k": ["a", "b", "c"], "factor": [of_a, 1, 1]})
+        write_deltalake(table, factors, mode="overwrite")
+
+    set_factor(1)
+    monkeypatch.setenv("FACTORS", table)
+    desk = LateDesk.open(world, spark, tmp_path, "running")
+    change_program(desk, "joined")
+    desk.arrive(BEFORE)
+    set_factor(10)
+
+    late = desk.write([Event("late", "a", 1000, 3.5)])
+    merge = desk.desk.store.query(desk.desk.query).merge(late)
+
+    assert [one for one in merge.plan.warnings if f"the program reads file:{table}" in one]
+    merge.execute()
+    rows = spark.read.format("delta").load(desk.desk.settings.queries["running"].outputs["out"])
+    totals = {row["k"]: row["total"] for row in rows.collect()}
+    assert totals == {"a": 10 * (1 + 1000), "b": 2, "c": 4}

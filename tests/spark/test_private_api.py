@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import functions as F
 
 from savepoints.spark import private_api
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -38,3 +41,26 @@ def test_trap_spark_leaves_out_what_is_long_of_the_text_of_a_plan(spark: SparkSe
     numbers = range(40)
     assert text(*numbers) == text(*numbers)
     assert text(*numbers[:38], 39, 38) != text(*numbers)
+
+
+def test_tables_beside_the_streams_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    """In subqueries, too; not where one version is read, nor rows that the program has itself."""
+    table = str(tmp_path / "prices")
+    write_deltalake(table, pa.table({"value": [1], "price": [2]}))
+    newest = spark.read.format("delta").load(table)
+    newest.write.parquet(f"{tmp_path}/files")
+    newest.createOrReplaceTempView("prices_beside")
+    rate = spark.readStream.format("rate").load()
+    given = spark.createDataFrame([(1, 2)], "value long, price long")
+    pinned = spark.read.format("delta").option("versionAsOf", 0).load(table)
+
+    def beside(other: DataFrame) -> list[str]:
+        return private_api.tables_beside(rate.join(other, "value"))
+
+    assert private_api.tables_beside(rate) == beside(given) == beside(pinned) == []
+    assert beside(newest) == [f"file:{table}"]
+    assert beside(spark.read.parquet(f"{tmp_path}/files")) == [f"file:{tmp_path}/files"]
+    rate.createOrReplaceTempView("rate_beside")
+    within = "value IN (SELECT value FROM prices_beside)"
+    filtered = spark.sql(f"SELECT * FROM rate_beside WHERE {within}")
+    assert private_api.tables_beside(filtered) == [f"file:{table}"]

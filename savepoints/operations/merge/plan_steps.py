@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.moments import rfc3339
@@ -18,9 +19,13 @@ from savepoints.plan import Step
 from savepoints.runtime import program
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.late.batch import KnownOtherwise, LateBatch
+from savepoints.spark import private_api
 from savepoints.store import lineage
 from savepoints.store.tables.merge_ledger import DROPPED
 from savepoints.texts import count_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _GIVEN_UP_BY_APPEND = (
     "the events are treated as if they arrived now: those below the watermark are dropped, "
@@ -122,7 +127,7 @@ def _all(plan: MergePlan, assignment: Assignment) -> MergePlan:
             ),
             Step("settled", _CORRECTED),
         ),
-        warnings=(_GIVEN_UP_BY_ALL, _UNPROVED, *_of_programs(assignment), *plan.warnings),
+        warnings=(_GIVEN_UP_BY_ALL, _UNPROVED, *_of_program(assignment), *plan.warnings),
     )
 
 
@@ -206,7 +211,7 @@ def _exact(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePlan:
             ),
             Step("settled", _CORRECTED),
         ),
-        warnings=(*_of_programs(assignment), *_warnings(plan, controls, active)),
+        warnings=(*_of_program(assignment), *_warnings(plan, controls, active)),
     )
 
 
@@ -214,7 +219,19 @@ def _paused_to_replay(plan: MergePlan) -> Step:
     return Step("paused", f"pause {plan.query} if it is running, and replay what has arrived since")
 
 
-def _of_programs(assignment: Assignment) -> tuple[str, ...]:
+def _of_program(assignment: Assignment) -> tuple[str, ...]:
+    """Warn of what lets the replay compute something else than the query did."""
+    live = assignment.live
+    frame = program.frame(assignment.spark, live.inputs)
+    tables = private_api.tables_beside(frame)
+    read = (
+        f"the program reads {', '.join(tables)} besides its inputs: the replay sees them as they "
+        f"are now, not as {live.name} did when it read these events"
+    )
+    return (*([read] if tables else []), *_of_versions(frame, assignment))
+
+
+def _of_versions(frame: DataFrame, assignment: Assignment) -> tuple[str, ...]:
     """Warn where the present program replays what another one may have read, or has."""
     live = assignment.live
     oldest = live.reach.oldest([one.savepoint for one in assignment.used.values()])
@@ -224,7 +241,7 @@ def _of_programs(assignment: Assignment) -> tuple[str, ...]:
             "present program computes all of their results, also those of another program"
         )
         return (replayed,)
-    mine = program.digest(program.frame(assignment.spark, live.inputs), live.inputs)
+    mine = program.digest(frame, live.inputs)
     other = lineage.read_otherwise(live.store, live.reach, mine, oldest)
     if other is None:
         return ()
