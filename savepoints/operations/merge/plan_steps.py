@@ -11,6 +11,7 @@ from savepoints.moments import rfc3339
 from savepoints.operations.merge import assignment as assigned
 from savepoints.operations.merge import estimate, generation_plan, live_query
 from savepoints.operations.merge import functions as merge_functions
+from savepoints.operations.merge.affected import Affected
 from savepoints.operations.merge.assignment import Assignment
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.operations.merge.plan import BaseUse, MergePlan
@@ -70,7 +71,22 @@ def complete(plan: MergePlan, assignment: Assignment, cut: CutFiles) -> MergePla
     return replace(plan, expected=expected, steps=(first, *others))
 
 
-def not_compared(live: LiveQuery) -> tuple[str, ...]:
+def with_affected(plan: MergePlan, found: Affected) -> MergePlan:
+    """Say how many of the events are new, and what to know of the others and of these."""
+    return replace(
+        plan,
+        rows=found.rows,
+        known=max(0, plan.known - found.rows),
+        warnings=(
+            *_seen_otherwise(plan, found.otherwise),
+            *plan.warnings,
+            *_not_compared(found.live),
+            *not_given(found.live.inputs, plan),
+        ),
+    )
+
+
+def _not_compared(live: LiveQuery) -> tuple[str, ...]:
     """Warn where a batch can be compared with a part of the query's events only."""
     if not live.lost:
         return ()
@@ -295,7 +311,7 @@ def of_batch(late: LateBatch, until: datetime | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def seen_otherwise(plan: MergePlan, otherwise: KnownOtherwise) -> tuple[str, ...]:
+def _seen_otherwise(plan: MergePlan, otherwise: KnownOtherwise) -> tuple[str, ...]:
     """Warn of events of the batch that the query has seen with other content."""
     if not otherwise.rows:
         return ()

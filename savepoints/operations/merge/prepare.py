@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -168,41 +168,20 @@ def prepare(
 def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared:
     """Read the batch and plan the merge; what was made for it is removed if that fails."""
     begun = time.monotonic()
-    query, policy = asked.query, asked.policy
     settings = bindings.complete(store)
-    live = store.generations.current(query)
-    bound = settings.bound(query, "its program and sources are unknown")
-    app = apps.load_for(query, bound)
-    inputs = Inputs(app, bound, settings.kafka)
-    name = inputs.input(asked.input_name)
-    cut = read_cut(Location.of(live.checkpoint))
-    position = lowest_offsets(cut.cut.offsets)
-    if policy == "append":
-        # What is in the topic already is not produced again, though nobody has read it.
-        position |= produce_late.ends(settings.kafka, inputs.topic(name))
-    else:
-        inputs.archive(name)
-        source_ends.require_one_position(query, cut)
-        forms.require_rows(query, cut)
-    live_query = LiveQuery.read(
-        store,
-        inputs,
-        live,
-        position,
-        partial_history=asked.partial_history,
-        across_promotions=asked.across_promotions,
-    )
+    live, cut = _live(store, settings, asked)
+    name = live.inputs.input(asked.input_name)
     progress("reading the batch (starts Spark if it is not running)")
     from savepoints.spark.session import session, session_for
 
-    whole = session(settings, f"savepoints merge {query}")
+    whole = session(settings, f"savepoints merge {asked.query}")
     few = session_for(whole, 0)
     operation_id = new_id("op", utc_now())
     work = scratch.work_of(store, operation_id, whole)
     assigned = None
     try:
-        late = _read(few, asked, live_query, name, work, progress)
-        plan = _plan(asked, late, live_query, name, operation_id, cut)
+        late = _read(few, asked, live, name, work, progress)
+        plan = _plan(asked, late, live, name, operation_id, cut)
         if plan.merged_by is None and late.rows:
             progress("finding the affected entities")
             found = affected.find(
@@ -211,33 +190,50 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
                     work,
                     few=late.rows <= FEW_ROWS and asked.policy != "replay-all",
                 ),
-                live_query,
+                live,
                 name,
                 _events(late, asked, operation_id),
                 batch=late,
                 merge_id=operation_id,
                 controls=_controls(asked, settings),
             )
-            plan = replace(
-                plan,
-                rows=found.rows,
-                known=max(0, plan.known - found.rows),
-                warnings=(
-                    *plan_steps.seen_otherwise(plan, found.otherwise),
-                    *plan.warnings,
-                    *plan_steps.not_compared(live_query),
-                    *plan_steps.not_given(inputs, plan),
-                ),
-            )
+            plan = plan_steps.with_affected(plan, found)
             if found.rows:
-                assigned = assignment.assign(found, policy)
+                assigned = assignment.assign(found, asked.policy)
                 plan = plan_steps.complete(plan, assigned, cut)
     except BaseException as error:
         scratch.discard(store, operation_id, work)
         if isinstance(error, SourceDataGoneError) and not asked.partial_history:
-            live_query.refuse_partial()
+            live.refuse_partial()
         raise
-    return Prepared(plan, work, late, assigned, app, settings, time.monotonic() - begun)
+    app, seconds = live.inputs.app, time.monotonic() - begun
+    return Prepared(plan, work, late, assigned, app, settings, seconds)
+
+
+def _live(store: Store, settings: Settings, asked: MergeRequest) -> tuple[LiveQuery, CutFiles]:
+    """Return the query, where its program can be given late events, and its newest batch."""
+    live = store.generations.current(asked.query)
+    bound = settings.bound(asked.query, "its program and sources are unknown")
+    inputs = Inputs(apps.load_for(asked.query, bound), bound, settings.kafka)
+    name = inputs.input(asked.input_name)
+    cut = read_cut(Location.of(live.checkpoint))
+    position = lowest_offsets(cut.cut.offsets)
+    if asked.policy == "append":
+        # What is in the topic already is not produced again, though nobody has read it.
+        position |= produce_late.ends(settings.kafka, inputs.topic(name))
+    else:
+        inputs.archive(name)
+        source_ends.require_one_position(asked.query, cut)
+        forms.require_rows(asked.query, cut)
+    found = LiveQuery.read(
+        store,
+        inputs,
+        live,
+        position,
+        partial_history=asked.partial_history,
+        across_promotions=asked.across_promotions,
+    )
+    return found, cut
 
 
 def _read(

@@ -108,6 +108,43 @@ class _Present:
         return sorted({topic for one in self.positions for topic in one})
 
 
+@dataclass(frozen=True)
+class _Request:
+    """What a reset is asked for; see `plan`."""
+
+    target: Target | datetime
+    state: State
+    outputs: Outputs
+    scope: TargetScope | None
+    skipped: tuple[str, ...]
+    allow_data_loss: bool
+    to: str | None
+
+    @property
+    def text(self) -> str:
+        """By what a repeated request is recognised."""
+        # A time is left out: `--by-duration` means another one each time it is said.
+        exactly = None if isinstance(self.target, datetime) else self.target
+        rest = (self.state, self.outputs, self.scope, self.skipped, self.allow_data_loss, self.to)
+        return repr((exactly, *rest))
+
+
+@dataclass(frozen=True)
+class _Way:
+    """From where to where a query goes.
+
+    Attributes:
+        now: Where it stands, and from where records are counted.
+        begin_at: Where each source begins, as Spark's JSON.
+        moves: Of each partition; none of tables.
+    """
+
+    now: _Present
+    begin_at: tuple[str, ...]
+    moves: tuple[Move, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 def plan(
     store: Store,
     query: str,
@@ -151,35 +188,17 @@ def plan(
     """
     store = store.snapshot()
     command = " ".join(["savepoints reset", query, *words, "--yes"])
-    # A time is left out: `--by-duration` means another one each time it is said.
-    exactly = None if isinstance(target, datetime) else target
-    asked = repr((exactly, state, outputs, scope, tuple(skipped), allow_data_loss, to))
+    asked = _Request(target, state, outputs, scope, tuple(skipped), allow_data_loss, to)
     activity.refuse_worked_on(store.root, query)
     if (known := journalled.begun(ResetPlan, store, query, VERB, command)) is not None:
-        if known.asked != asked:
+        if known.asked != asked.text:
             raise journalled.begun_otherwise(known, "with another target or other options")
         return known
     context = QueryContext.open(store, query)
     now = _present(context)
     assumed = activity.refuse_active(context, stopped=stopped)
-    if now.tables:
-        reset_versions.require_whole(target, state, scope, skipped)
-        begin_at = (
-            reset_versions.beginnings(now.tables)
-            if state == "empty"
-            else reset_versions.resolve(
-                target, now.tables, context.bound, query=query, allow_data_loss=allow_data_loss
-            )
-        )
-        moves: tuple[Move, ...] = ()
-    else:
-        counted, told = _counted(context, now, target, state, scope, skipped, allow_data_loss)
-        now, assumed = replace(now, positions=counted), (*assumed, *told)
-        moves = reset_offsets.resolve(
-            target, counted, context, scope, skipped, allow_data_loss=allow_data_loss
-        )
-        begin_at = reset_offsets.begin_at(counted, moves)
-    again = _merged_again(context, reset_offsets.offsets(moves))
+    way = _way_of_tables(context, now, asked) if now.tables else _way(context, now, asked)
+    again = _merged_again(context, reset_offsets.offsets(way.moves))
     _require_state(query, state, now)
     checkpoint = context.checkpoint(to)
     rewound = next_outputs.of_reset(
@@ -187,30 +206,29 @@ def plan(
         outputs,
         goes_on_after=now.batch_id if state == "keep" else None,
         begun=now.begun,
-        begin_at=begin_at,
+        begin_at=way.begin_at,
     )
     present = context.present()
-    about_reset = _warnings(context, now, moves, again, state, outputs, rewound, begin_at)
     return ResetPlan(
         **context.leaving(present),
         verb=VERB,
         steps=(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
-            *_steps(context, now, state, checkpoint, begin_at, rewound),
+            *_steps(context, way, state, checkpoint, rewound),
         ),
-        warnings=(*assumed, *about_reset),
+        warnings=(*assumed, *way.notes, *_warnings(context, way, again, asked, rewound)),
         command=command,
         savepoint_id=present.safety_id if state == "keep" else None,
         checkpoint=checkpoint,
         outputs=rewound,
         binding=bindings.find(store.root, query, context.current.generation),
-        asked=asked,
+        asked=asked.text,
         state=state,
-        moves=moves,
+        moves=way.moves,
         # With empty state a table is read from its beginning, which Spark does by itself.
         sources=()
         if now.tables and state == "empty"
-        else tuple(zip(now.names, begin_at, strict=True)),
+        else tuple(zip(now.names, way.begin_at, strict=True)),
     )
 
 
@@ -280,21 +298,35 @@ def _present(context: QueryContext) -> _Present:
     )
 
 
-def _counted(
-    context: QueryContext,
-    now: _Present,
-    target: Target | datetime,
-    state: State,
-    scope: TargetScope | None,
-    skipped: Sequence[str],
-    allow_data_loss: bool,
-) -> tuple[tuple[KafkaOffsets, ...], tuple[str, ...]]:
-    """Return from where records are counted, by source, with notes; see the modules of both."""
-    recreated = recreated_topics.find(now.positions, context, allow_data_loss=allow_data_loss)
+def _way_of_tables(context: QueryContext, now: _Present, asked: _Request) -> _Way:
+    reset_versions.require_whole(asked.target, asked.state, asked.scope, asked.skipped)
+    if asked.state == "empty":
+        return _Way(now, reset_versions.beginnings(now.tables))
+    begin_at = reset_versions.resolve(
+        asked.target,
+        now.tables,
+        context.bound,
+        query=context.query,
+        allow_data_loss=asked.allow_data_loss,
+    )
+    return _Way(now, begin_at)
+
+
+def _way(context: QueryContext, now: _Present, asked: _Request) -> _Way:
+    lossy = asked.allow_data_loss
+    recreated = recreated_topics.find(now.positions, context, allow_data_loss=lossy)
     mine = recreated_topics.forgotten(now.positions, recreated)
-    is_whole = state == "empty" and scope is None and not skipped
-    level = reset_offsets.leveled(mine, target, is_whole=is_whole)
-    return level, (*recreated_topics.notes(recreated), *reset_offsets.note_of_level(mine, level))
+    is_whole = asked.state == "empty" and asked.scope is None and not asked.skipped
+    level = reset_offsets.leveled(mine, asked.target, is_whole=is_whole)
+    moves = reset_offsets.resolve(
+        asked.target, level, context, asked.scope, asked.skipped, allow_data_loss=lossy
+    )
+    return _Way(
+        replace(now, positions=level),
+        reset_offsets.begin_at(level, moves),
+        moves,
+        (*recreated_topics.notes(recreated), *reset_offsets.note_of_level(mine, level)),
+    )
 
 
 def _unstarted(
@@ -337,14 +369,13 @@ def _require_state(query: str, state: State, now: _Present) -> None:
 
 def _steps(
     context: QueryContext,
-    now: _Present,
+    way: _Way,
     state: State,
     checkpoint: str,
-    begin_at: Sequence[str],
     outputs: Sequence[Rewind],
 ) -> tuple[Step, ...]:
-    begins = "empty state" if state == "empty" else f"the state of batch {now.batch_id}"
-    starts = "; ".join(begin_at)
+    begins = "empty state" if state == "empty" else f"the state of batch {way.now.batch_id}"
+    starts = "; ".join(way.begin_at)
     return (
         Step("checkpoint_written", f"write {checkpoint} with {begins}, to start at {starts}"),
         *next_outputs.output_steps(outputs),
@@ -381,14 +412,12 @@ def _merged_again(context: QueryContext, to: KafkaOffsets) -> tuple[Merge, ...]:
 
 def _warnings(
     context: QueryContext,
-    now: _Present,
-    moves: Sequence[Move],
+    way: _Way,
     merged: Sequence[Merge],
-    state: State,
-    outputs: Outputs,
+    asked: _Request,
     rewound: Sequence[Rewind],
-    begin_at: Sequence[str],
 ) -> list[str]:
+    now, moves, state, outputs = way.now, way.moves, asked.state, asked.outputs
     again = sum(max(one.records, 0) for one in moves)
     left_out = sum(max(-one.records, 0) for one in moves)
     has_outputs = bool(context.written_uris)
@@ -411,7 +440,7 @@ def _warnings(
         reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
         warnings.append(f"the kept watermark is {reached}: earlier rows will be dropped as late")
     if now.tables:
-        warnings.append(reset_versions.note(now.tables, begin_at, state))
+        warnings.append(reset_versions.note(now.tables, way.begin_at, state))
     if left_out:
         warnings.append(f"{count_text(left_out, 'record')} will be skipped")
     warnings += reset_offsets.notes(now.positions, moves)
