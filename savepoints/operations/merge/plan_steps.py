@@ -241,8 +241,8 @@ def _of_program(assignment: Assignment) -> tuple[str, ...]:
     frame = program.frame(assignment.spark, live.inputs)
     tables = private_api.tables_beside(frame)
     read = (
-        f"the program reads {', '.join(tables)} besides its inputs: the replay sees them as they "
-        f"are now, not as {live.name} did when it read these events"
+        f"besides its inputs, the program reads {', '.join(tables)}: the replay sees the current "
+        f"rows, not those that {live.name} saw when it read these events"
     )
     return (*([read] if tables else []), *_of_versions(frame, assignment))
 

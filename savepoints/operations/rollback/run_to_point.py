@@ -112,7 +112,7 @@ class RestoredQuery:
         runner = self.runner()
         self.progress(f"running {self.app} to {what(ends)}")
         if beside := runner.tables_beside:
-            self.progress(f"it reads {', '.join(beside)} as it is now: no input, no fixed version")
+            self.progress(f"{self.app} also reads {', '.join(beside)}: it sees the current rows")
         tables = table_ends.parse(ends)
         end: KafkaEnd | TableEnd
         if tables is not None:
