@@ -116,7 +116,11 @@ def test_trap_a_table_beside_the_inputs_is_read_as_it_is_now(
     late = desk.write([Event("late", "a", 1000, 3.5)])
     merge = desk.desk.store.query(desk.desk.query).merge(late)
 
-    assert [one for one in merge.plan.warnings if f"besides its inputs, the program reads file:{table}: " in one]
+    assert [
+        one
+        for one in merge.plan.warnings
+        if f"besides its inputs, the program reads file:{table}: " in one
+    ]
     merge.execute()
     rows = spark.read.format("delta").load(desk.desk.settings.queries["running"].outputs["out"])
     totals = {row["k"]: row["total"] for row in rows.collect()}
