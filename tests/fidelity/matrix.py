@@ -116,6 +116,10 @@ TABLE = {
     "transform_pandas": _TRANSFORM,
     "dedupe_window": _EXACT,
     "window_window": _EXACT,
+    "union": _EXACT,
+    "join_window": _EXACT,
+    "transform_window": _TRANSFORM,
+    "transform_initial": _TRANSFORM,
     "limit": Row(
         _no_rows("native only", _LIMIT_ROWS), _ONE_PARTITION, _no_rows("refused", _LIMIT_ROWS)
     ),

@@ -49,6 +49,33 @@ class Variables(StatefulProcessor):
         """Nothing is open."""
 
 
+class FromTotals(Variables):
+    """Begins with totals that are given."""
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+        """Take the total of a key."""
+        self.total.update((initialState.s,))
+
+
+class RunningTotals(StatefulProcessor):
+    """Gives the total so far for each row, with the time of the row."""
+
+    def init(self, handle: Any) -> None:
+        """Declare the state variable."""
+        self.total: Any = handle.getValueState("total", "s long")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        """Add row by row, in the order of their times."""
+        total = self.total.get()[0] if self.total.exists() else 0
+        for row in sorted(rows, key=lambda one: (one.t, one.v)):
+            total += row.v
+            yield Row(k=key[0], at=row.t, n=total)
+        self.total.update((total,))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class ShortAndLongLived(Variables):
     """Keeps the variables for a day, and one that is gone in the next batch."""
 

@@ -216,6 +216,57 @@ def _window_window(inputs: Inputs) -> DataFrame:
     return small.groupBy(F.window("window", "20 seconds")).agg(F.max("s").alias("m"))
 
 
+def _union(inputs: Inputs) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    rows = inputs[0].union(inputs[1])
+    return rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("s"))
+
+
+def _join_window(inputs: Inputs) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    pairs = _join("inner")(inputs)
+    return pairs.groupBy(F.window("t", "10 seconds"), "k").agg(F.count("*").alias("n"))
+
+
+def _transform_window(inputs: Inputs) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    from tests.fidelity import processors
+
+    totals = (
+        _timed(inputs[0])
+        .groupBy("k")
+        .transformWithState(
+            processors.RunningTotals(),
+            "k string, at timestamp, n long",
+            "append",
+            "EventTime",
+            eventTimeColumnName="at",
+        )
+    )
+    return totals.groupBy(F.window("at", "10 seconds")).agg(F.sum("n").alias("s"))
+
+
+def _transform_initial(inputs: Inputs) -> DataFrame:
+    from tests.fidelity import processors
+
+    rows = [(f"key-{number}", number * 100) for number in range(12)]
+    first = inputs[0].sparkSession.createDataFrame(rows, "k string, s long")
+    return (
+        inputs[0]
+        .groupBy("k")
+        .transformWithState(
+            processors.FromTotals(),
+            processors.OUTPUT,
+            "append",
+            "none",
+            initialState=first.groupBy("k"),
+        )
+    )
+
+
 def _limit(inputs: Inputs) -> DataFrame:
     return inputs[0].limit(ROWS_A_FILE * FILES * 2 // 3)
 
@@ -317,6 +368,17 @@ _ALL = (
     ),
     Query("dedupe_window", "`dropDuplicates`, then `window`", "chain", _dedupe_window),
     Query("window_window", "`window`, then `window`", "chain", _window_window),
+    Query(
+        "union", "`union` of two streams, then `groupBy().agg()`", "aggregate", _union, "update", 2
+    ),
+    Query("join_window", "stream-stream join, then `window`", "chain", _join_window, sources=2),
+    Query("transform_window", "`transformWithState`, then `window`", "chain", _transform_window),
+    Query(
+        "transform_initial",
+        "`transformWithState` with initial state",
+        "transform",
+        _transform_initial,
+    ),
     Query("limit", "`limit`", "limit", _limit),
     Query("dedupe_limit", "`dropDuplicates`, then `limit`", "limit", _dedupe_limit),
 )
