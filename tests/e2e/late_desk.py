@@ -84,6 +84,13 @@ class LateDesk:
         settings = desk.settings.model_copy(update={"queries": {desk.query: bound}})
         return cls(dataclasses.replace(desk, settings=settings), spark)
 
+    def bind(self, app: str) -> None:
+        """Let the query have another program from now on: `module:name`."""
+        settings = self.desk.settings
+        bound = settings.queries[self.desk.query].model_copy(update={"app": app})
+        settings = settings.model_copy(update={"queries": {self.desk.query: bound}})
+        self.desk = dataclasses.replace(self.desk, settings=settings)
+
     def with_store_on_s3(self, world: LocalWorld) -> LateDesk:
         """Return this desk with its store in a bucket of its own; nothing was done in it yet."""
         bucket = f"desk-{uuid.uuid4().hex[:10]}"

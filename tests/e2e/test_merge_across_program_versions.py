@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,13 +58,6 @@ def multiplied(inputs: Mapping[str, DataFrame]) -> DataFrame:
 joined = App("running", {"events": late_apps.read()}, multiplied, late_apps.running.outputs)
 
 
-def change_program(desk: LateDesk, name: str = "changed") -> None:
-    query, settings = desk.desk.query, desk.desk.settings
-    bound = settings.queries[query].model_copy(update={"app": f"{__name__}:{name}"})
-    settings = settings.model_copy(update={"queries": {query: bound}})
-    desk.desk = dataclasses.replace(desk.desk, settings=settings)
-
-
 def test_trap_a_program_changed_in_place_replayed_older_batches_without_a_word(
     world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -79,7 +71,7 @@ def test_trap_a_program_changed_in_place_replayed_older_batches_without_a_word(
         return [one for one in plan.warnings if "another version of" in one]
 
     assert warned(older) == []
-    change_program(desk)
+    desk.bind(f"{__name__}:changed")
     (now,) = warned(older)
     assert f"the newest batches were read by another version of {__name__}:changed" in now
 
@@ -109,7 +101,7 @@ def test_trap_a_table_beside_the_inputs_is_read_as_it_is_now(
     set_factor(1)
     monkeypatch.setenv("FACTORS", table)
     desk = LateDesk.open(world, spark, tmp_path, "running")
-    change_program(desk, "joined")
+    desk.bind(f"{__name__}:joined")
     desk.arrive(BEFORE)
     set_factor(10)
 
