@@ -225,10 +225,7 @@ def plan(
         asked=asked.text,
         state=state,
         moves=way.moves,
-        # With empty state a table is read from its beginning, which Spark does by itself.
-        sources=()
-        if now.tables and state == "empty"
-        else tuple(zip(now.names, way.begin_at, strict=True)),
+        sources=_sources(context, way, state),
     )
 
 
@@ -296,6 +293,15 @@ def _present(context: QueryContext) -> _Present:
         tuple(one for one in positions if one is not None),
         watermark_ms,
     )
+
+
+def _sources(context: QueryContext, way: _Way, state: State) -> tuple[tuple[str, str], ...]:
+    if state == "keep":
+        return tuple(zip(way.now.names, way.begin_at, strict=True))
+    if way.now.tables:
+        return ()  # Read from their beginning, which Spark does by itself.
+    present = checkpoint_position.read(Location.of(context.current.checkpoint))
+    return reset_offsets.by_directory(way.now.names, way.begin_at, present.initial)
 
 
 def _way_of_tables(context: QueryContext, now: _Present, asked: _Request) -> _Way:

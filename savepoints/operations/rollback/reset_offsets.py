@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_position
-from savepoints.errors import SourceDataGoneError
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    by_partition,
+    kafka_offsets,
+    kafka_position,
+)
+from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.moments import refuse_future
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.runtime.archive_of import archives_of
@@ -125,6 +130,42 @@ def begin_at(positions: Sequence[KafkaOffsets], moves: Sequence[Move]) -> tuple[
     return tuple(
         kafka_position({topic: parts for topic, parts in one.items() if parts}) for one in places
     )
+
+
+def by_directory(
+    names: Sequence[str], begin_at: Sequence[str], initial: Mapping[int, str]
+) -> tuple[tuple[str, str], ...]:
+    """Return the directories below `sources/`, each with where its source begins.
+
+    The offset log has a position for each place where the plan reads a source, and a source that it
+    reads twice has one directory (`MicroBatchExecution.uniqueSources`).
+
+    Args:
+        names: The directories, if each source is read once.
+        begin_at: As of `begin_at`.
+        initial: By number of the directory, where the sources began in the present checkpoint.
+
+    Raises:
+        IncompatibleError: If the places of one source differ.
+    """
+    if not 0 < len(initial) < len(begin_at):
+        return tuple(zip(names, begin_at, strict=True))
+    return tuple((names[number], _only_one(begin_at, initial[number])) for number in initial)
+
+
+def _only_one(begin_at: Sequence[str], source: str) -> str:
+    found = {one for one in begin_at if _partitions(one) & _partitions(source)}
+    if len(found) != 1:
+        raise IncompatibleError(
+            f"the program reads {source} in several places, which would begin at different "
+            f"offsets: {', '.join(sorted(found))}",
+            hint="move all partitions (omit --topic), or keep the state with --state keep",
+        )
+    return found.pop()
+
+
+def _partitions(position: str) -> set[tuple[str, int]]:
+    return {(topic, part) for topic, part, _ in by_partition(kafka_offsets(position) or {})}
 
 
 def note_of_level(

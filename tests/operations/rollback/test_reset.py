@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
-from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs import offset_log, planned_batch
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_position
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import (
@@ -397,6 +397,26 @@ def test_trap_two_sources_of_one_topic_that_are_apart_can_go_nowhere(
         assert "--to-earliest" in refused.value.hint
     with pytest.raises(UsageError, match="are at different offsets, 6 and 4"):
         query.plan(Target("shift", -1))
+
+
+def test_trap_a_source_that_is_read_twice_has_two_positions_and_one_directory(
+    query: Query, broker: Broker
+) -> None:
+    """As in a union with itself: the next source began at offsets of the wrong topic."""
+    other = broker.make(partitions=1)
+    broker.put(other, 0, timedelta(hours=1))
+    read_by(query, query.read(6, 3), query.read(6, 3), kafka_position({other: {0: 1}}))
+    for number, first in enumerate([query.read(0, 0), kafka_position({other: {0: 0}})]):
+        query.checkpoint.put(f"sources/{number}/0", planned_batch.initial_position(first))
+
+    again = ("0", query.read(0, 0)), ("1", kafka_position({other: {0: 0}}))
+    assert query.plan(Target("earliest")).sources == again
+    done = reset.execute(query.plan(Target("latest")), query.store)
+    written = Location.of(done.checkpoint)
+    assert position.read(written).initial == {
+        0: query.read(10, 4),
+        1: kafka_position({other: {0: 1}}),
+    }
 
 
 def test_trap_one_of_several_topics_was_deleted(query: Query, broker: Broker) -> None:
