@@ -13,7 +13,7 @@ import dis
 import functools
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TypeAlias, final
@@ -68,7 +68,7 @@ class _Reader:
             return (type(value).__name__, *map(self.read, value))
         if isinstance(value, (set, frozenset)):
             return (type(value).__name__, *sorted(map(self.read, value), key=repr))
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             pairs = [(self.read(key), self.read(one)) for key, one in value.items()]
             return ("mapping", *sorted(pairs, key=repr))
         if isinstance(value, re.Pattern):

@@ -174,6 +174,17 @@ def test_the_text_is_the_same_in_each_process() -> None:
     assert "LETTERS" in first
 
 
+def test_trap_the_environment_of_the_process_is_no_part_of_a_function(
+    modules: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process has its own, and a merge would have warned of another program each time."""
+    loaded = modules("jobs", "from os import environ\ndef get(n):\n    return environ['RATE']\n")
+    monkeypatch.setenv("RATE", "1")
+    first = python_code.text(loaded.get, "jobs")
+    monkeypatch.setenv("RATE", "2")
+    assert python_code.text(loaded.get, "jobs") == first
+
+
 def test_many_functions_that_call_each_other_are_no_deep_recursion(modules: Load) -> None:
     source = "".join(f"def f{n}(x):\n    return f{n + 1}(x) + {n}\n" for n in range(3000))
     last = "def f3000(x):\n    return "
