@@ -47,12 +47,14 @@ def main() -> int:
     if unknown := [one for one in wanted if one not in known]:
         print(f"no version {' '.join(unknown)}; there are {' '.join(known)}", file=sys.stderr)
         return 2
-    worst = 0
-    for version in wanted:
-        print(f"Spark {version}", flush=True)
-        results = ROOT / "build" / "tests" / f"versions-{version}.xml"
-        python = _python(version)
+    pythons = {version: _python(version) for version in wanted}
+    # Of all first: the tests of each version go on with what the others have saved.
+    for version, python in pythons.items():
+        print(f"savepoints of Spark {version}", flush=True)
         subprocess.run([python, "-m", "tests.versions.moves", "make"], cwd=ROOT, check=True)
+    worst = 0
+    for version, python in pythons.items():
+        print(f"Spark {version}", flush=True)
         stories = [*STORIES, *([] if version == "3.5" else MERGES)]
         for name, tests in {"versions": ["tests/versions"], "stories": stories}.items():
             results = ROOT / "build" / "tests" / f"{name}-{version}.xml"
