@@ -79,6 +79,13 @@ def require_readable(savepoint: Savepoint) -> None:
         )
 
 
+def unreadable(files: CutFiles) -> dict[int, str]:
+    """Return why state rows cannot be read here, by operator; without those that can be."""
+    problem = _no_raw_rows(files.cut.provider)
+    reasons = {one.operator_id: one.native_only or problem for one in files.operator_states}
+    return {number: why for number, why in reasons.items() if why}
+
+
 def require_rows(query: str, files: CutFiles) -> None:
     """Check that the Spark that is installed here can read and write the state rows of a query.
 
