@@ -9,7 +9,8 @@
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
 | `LogicalPlan.toJSON` | if a program is the one that ran before | 3.5 to 4.2 | it is compared |
 | `Filter.condition`, `TreePattern` | if a predicate is of the row alone | 3.5 to 4.2 | no `where` |
-| `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
+| `QueryExecution`, `Dataset.ofRows` | what is dropped | 3.5 to 4.2 | no `late` |
+| `Project`, `Expand` | the same | 3.5 to 4.2 | no `late` |
 | `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
 | `StaticInvoke`, `ByteArray` | the order in which given rows are written | 4.2 | no `seed` |
 | `QueryExecution.toRdd`, `SQLExecutionRDD`, Janino | rows by columns | 3.5 to 4.2 | no rows |
@@ -34,6 +35,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from savepoints.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
@@ -188,7 +191,7 @@ def frame(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """Return the frame of a logical plan."""
     from pyspark.sql import DataFrame
 
-    dataset = jvm(spark).org.apache.spark.sql.classic.Dataset
+    dataset = reduce(getattr, SparkVersion.of(spark.version).dataset.split("."), jvm(spark))
     return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
 
 

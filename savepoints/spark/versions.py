@@ -83,6 +83,11 @@ class SparkVersion:
         return f"{package}.{_FILE_MANAGER}"
 
     @property
+    def dataset(self) -> str:
+        """Class in the JVM that makes a frame of a plan; before Spark Connect there was one."""
+        return f"org.apache.spark.sql.{'classic.' if self.number >= (4, 0) else ''}Dataset"
+
+    @property
     def describes_operators(self) -> bool:
         """Whether checkpoints have metadata of operators, which say what there is to read."""
         return self.number >= (4, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,10 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.migrate import program_layout
 from savepoints.operations.migrate.upgrade_check import upgrade_check
+from savepoints.runtime import late_rows
 from savepoints.runtime.app import App, Input, Output
+from savepoints.sources.events.events import EVENT_SCHEMA, POSITION
+from savepoints.sources.late.dropped_late import LATE_MS
 from savepoints.state.storage.read import state_session
 from tests.data import make_older
 from tests.versions import installed
@@ -27,18 +31,23 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.versions]
 
 
 def decode(records: DataFrame) -> DataFrame:
-    row = F.from_json(F.col("value").cast("string"), "k long, v long, t long")
-    return records.select(row.alias("row")).select("row.*")
+    row = F.from_json(F.col("value").cast("string"), "k long, v long, at timestamp")
+    return records.select(*POSITION, row.alias("row")).select(*POSITION, "row.*")
 
 
-def application(query: str) -> App:
-    def build(inputs: Mapping[str, DataFrame]) -> DataFrame:
-        return make_older.build(inputs["events"], query)[0]
-
-    return App(query, {"events": Input("t", decode, "k", "t")}, build, {"out": Output("append")})
+def count(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    return make_older.build(inputs["events"], "totals")[0]
 
 
-totals, windows = application("totals"), application("windows")
+def count_in_windows(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    timed = inputs["events"].select("k", F.explode(F.array("v")).alias("v"), "at")
+    timed = timed.withWatermark("at", "10 seconds").dropDuplicates(["k", "v", "at"])
+    return timed.groupBy(F.window("at", "15 seconds"), "k").count()
+
+
+READ = {"events": Input("t", decode, "k", "at", ("v",))}
+totals = App("totals", READ, count, {"out": Output("upsert", ("k",))})
+windows = App("windows", READ, count_in_windows, {"out": Output("append")})
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +86,23 @@ def test_operators_and_watermarks_are_found(spark: SparkSession, store: Store) -
 
     assert [one.name for one in found.operators] == ["stateStoreSave", "dedupe"]
     assert found.delays_ms == (10_000,)
+
+
+def test_trap_what_was_dropped_as_late_ended_in_an_error_of_py4j(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Scala 2.12, which Spark 3.5 is built with, has other methods to change a sequence."""
+    watermark = 60
+    rows = [
+        {"topic": "t", "partition": 0, "offset": at, LATE_MS: watermark * 1000,
+         "value": json.dumps({"k": 1, "v": at, "at": f"1970-01-01T00:{at // 60:02}:{at % 60:02}Z"})
+         .encode()}
+        for at in (30, 59, 60, 61, 90)
+    ]  # fmt: skip
+    behind = spark.createDataFrame(rows, f"{EVENT_SCHEMA}, {LATE_MS} long")
+
+    found = late_rows.dropped(spark, windows, {"events": behind}, Location.of(str(tmp_path)))
+
+    # What is not after the watermark, which is Spark's own rule.
+    assert sorted(one.offset for one in found.collect()) == [30, 59, 60]
+    assert {one.operator for one in found.collect()} == {"operator 1 (dropDuplicates)"}
