@@ -98,6 +98,11 @@ class SparkVersion:
         return self.number >= (4, 2)
 
     @property
+    def writes_rows(self) -> bool:
+        """Whether state rows can be written to RocksDB: `StateRewriter`."""
+        return self.number >= (4, 2)
+
+    @property
     def aws_credentials(self) -> str:
         """Class of the AWS SDK's default chain of credentials; Spark 3.5 has its version 1."""
         if self.number < (4, 0):

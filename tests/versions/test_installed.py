@@ -169,3 +169,23 @@ def test_trap_state_is_not_rewritten_by_a_spark_that_cannot_before_anything_is_t
     assert (on_local / "more").list() == []
     assert code == 0, text
     assert (on_local / "same").exists("metadata")
+
+
+def test_trap_a_restore_that_needs_a_newer_spark_was_planned(
+    on_local: Location, local_store: Store
+) -> None:
+    """A rollback would have begun, and stopped half-way."""
+    unpack("hdfs", on_local / "live")
+    local_store.create(
+        checkpoint=str(on_local / "live"), query="totals", forms=("native",)
+    ).execute()
+    restore = ["-m", "savepoints", "restore", "latest", "--query", "totals", "--dry-run"]
+    restore += ["--store", str(local_store.root), "--to", str(on_local / "next")]
+
+    refused, said = python(on_local, "4.1.4", *restore, "--provider", "rocksdb")
+    code, text = python(on_local, "4.2.0", *restore, "--provider", "rocksdb")
+
+    assert refused == 16, said
+    assert "Spark 4.1 cannot write state rows to RocksDB" in said
+    assert "run the command where Spark 4.2 is installed" in " ".join(said.split())
+    assert code == 0, text

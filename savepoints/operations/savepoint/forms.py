@@ -79,6 +79,28 @@ def require_readable(savepoint: Savepoint) -> None:
         )
 
 
+def require_writable(savepoint: Savepoint, provider: str) -> None:
+    """Check that state rows can be written here, before anything is.
+
+    Args:
+        provider: Of the state that is to be written.
+
+    Raises:
+        NativeOnlyError: If they cannot be.
+    """
+    version = SparkVersion.installed()
+    if provider != ROCKSDB_PROVIDER or version is None or version.writes_rows:
+        return
+    native = "omit --partitions, --provider and --format to restore the native form; or "
+    raise NativeOnlyError(
+        f"Spark {version} cannot write state rows to RocksDB, so savepoint {savepoint.id} cannot "
+        "be restored from its rows here",
+        hint=f"{native if 'native' in savepoint.forms else ''}run the command where Spark 4.2 is "
+        "installed",
+        savepoint=savepoint.id,
+    )
+
+
 def unreadable(files: CutFiles) -> dict[int, str]:
     """Return why state rows cannot be read here, by operator; without those that can be."""
     problem = _no_raw_rows(files.cut.provider)
