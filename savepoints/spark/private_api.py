@@ -13,8 +13,8 @@
 | `Project`, `Expand` | the same | 3.5 to 4.2 | no `late` |
 | `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
 | `StaticInvoke`, `ByteArray` | the order in which given rows are written | 4.2 | no `seed` |
-| `QueryExecution.toRdd`, `SQLExecutionRDD`, Janino | rows by columns | 3.5 to 4.2 | no rows |
-| `BindReferences`, `UnsafeProjection`, `UTF8String` | the same | 3.5 to 4.2 | no rows |
+| `QueryExecution.toRdd`, `SQLExecutionRDD`, Janino | rows by columns | 4.0 to 4.2 | no rows |
+| `BindReferences`, `UnsafeProjection`, `UTF8String` | the same | 4.0 to 4.2 | no rows |
 | `BatchScanExec.inputRDD` | the same, of RocksDB | 4.2 | no rows |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `RocksDB`, `RocksDBConf`, `StateStoreConf`, `Utils` | loading sorted rows | 4.2 | Spark's writer |

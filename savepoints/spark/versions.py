@@ -88,8 +88,8 @@ class SparkVersion:
         return f"org.apache.spark.sql.{'classic.' if self.number >= (4, 0) else ''}Dataset"
 
     @property
-    def describes_operators(self) -> bool:
-        """Whether checkpoints have metadata of operators, which say what there is to read."""
+    def reads_rows(self) -> bool:
+        """Whether state rows can be read at all, and checkpoints have metadata of what there is."""
         return self.number >= (4, 0)
 
     @property

@@ -129,6 +129,8 @@ def _no_raw_rows(provider: str) -> str | None:
     if problem := classic.problem():
         return problem
     version = SparkVersion.installed()
+    if version is not None and not version.reads_rows:
+        return f"Spark {version} cannot read state rows"
     if provider != ROCKSDB_PROVIDER or version is None or version.reads_raw_rows:
         return None
     return f"Spark {version} cannot read state rows from RocksDB"
