@@ -192,7 +192,7 @@ def _carried(
         return _project(spark, below, [*items(plan.projectList()), *lost]), position
     if kind == "Expand":
         return _expand(spark, plan, below, lost), position
-    return plan.withNewChildren(plan.children().updated(0, below)), position
+    return plan.withNewChildren(private_api.sequence(spark, [below])), position
 
 
 def _project(spark: SparkSession, child: JavaObject, columns: Sequence[JavaObject]) -> JavaObject:

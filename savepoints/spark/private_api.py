@@ -11,11 +11,12 @@
 | `PythonUDF`, `PythonFunction.command` | the same, for Python functions | 3.5 to 4.2 | not seen |
 | `LogicalRelation`, `TahoeLogFileIndex` | tables beside the inputs | 3.5 to 4.2 | not seen |
 | `Filter.condition`, `TreePattern` | if a predicate is of the row alone | 3.5 to 4.2 | no `where` |
-| `QueryExecution`, `Dataset.ofRows`, `Project`, `Expand` | what is dropped | 4.2 | not known |
+| `QueryExecution`, `Dataset.ofRows` | what is dropped | 3.5 to 4.2 | no `late` |
+| `Project`, `Expand` | the same | 3.5 to 4.2 | no `late` |
 | `Invoke`, `UnsafeRow`, `NormalizeFloatingNumbers` | bytes of given rows | 4.2 | no `seed` |
 | `StaticInvoke`, `ByteArray` | the order in which given rows are written | 4.2 | no `seed` |
-| `QueryExecution.toRdd`, `SQLExecutionRDD`, Janino | rows by columns | 3.5 to 4.2 | no rows |
-| `BindReferences`, `UnsafeProjection`, `UTF8String` | the same | 3.5 to 4.2 | no rows |
+| `QueryExecution.toRdd`, `SQLExecutionRDD`, Janino | rows by columns | 4.0 to 4.2 | no rows |
+| `BindReferences`, `UnsafeProjection`, `UTF8String` | the same | 4.0 to 4.2 | no rows |
 | `BatchScanExec.inputRDD` | the same, of RocksDB | 4.2 | no rows |
 | `StateRewriter` | writing RocksDB state from rows | 4.2 | the native form |
 | `RocksDB`, `RocksDBConf`, `StateStoreConf`, `Utils` | loading sorted rows | 4.2 | Spark's writer |
@@ -36,6 +37,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from savepoints.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
@@ -252,7 +255,7 @@ def frame(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """Return the frame of a logical plan."""
     from pyspark.sql import DataFrame
 
-    dataset = jvm(spark).org.apache.spark.sql.classic.Dataset
+    dataset = reduce(getattr, SparkVersion.of(spark.version).dataset.split("."), jvm(spark))
     return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
 
 

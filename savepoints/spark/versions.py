@@ -83,13 +83,23 @@ class SparkVersion:
         return f"{package}.{_FILE_MANAGER}"
 
     @property
-    def describes_operators(self) -> bool:
-        """Whether checkpoints have metadata of operators, which say what there is to read."""
+    def dataset(self) -> str:
+        """Class in the JVM that makes a frame of a plan; before Spark Connect there was one."""
+        return f"org.apache.spark.sql.{'classic.' if self.number >= (4, 0) else ''}Dataset"
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether state rows can be read at all, and checkpoints have metadata of what there is."""
         return self.number >= (4, 0)
 
     @property
     def reads_raw_rows(self) -> bool:
         """Whether the source `statestore` has raw rows of RocksDB: `_readAllColumnFamilies`."""
+        return self.number >= (4, 2)
+
+    @property
+    def writes_rows(self) -> bool:
+        """Whether state rows can be written to RocksDB: `StateRewriter`."""
         return self.number >= (4, 2)
 
     @property

@@ -1,4 +1,7 @@
-"""Make the checkpoints under `older_spark/` with an older PySpark; see README.md beside this."""
+"""Make the checkpoints under `older_spark/` with an older PySpark, and unpack them.
+
+See README.md beside this.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
+
+from savepoints.io import Location
+from tests.samples import write
 
 HERE = Path(__file__).parent / "older_spark"
 PROVIDERS = {
@@ -71,6 +77,18 @@ def pack(checkpoint: Path, source: Path, target: Path) -> None:
                 if name.startswith("sources/"):
                     data = data.replace(f"file://{source}".encode(), SOURCE.encode())
                 archive.writestr(name, data)
+
+
+def unpack(name: str, checkpoint: Location, source: Path) -> Location:
+    """Write such a checkpoint, which reads from another place now."""
+    with zipfile.ZipFile(HERE / f"{name}.zip") as archive:
+        files = {info.filename: archive.read(info) for info in archive.infolist()}
+    moved = {
+        path: data.replace(SOURCE.encode(), f"file://{source}".encode())
+        for path, data in files.items()
+    }
+    write(checkpoint, moved)
+    return checkpoint
 
 
 def _is_old(path: Path) -> bool:

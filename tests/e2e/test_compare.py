@@ -60,7 +60,7 @@ def in_batches_of(shop: Shop, most: int) -> Settings:
 
 INSTALLED = SparkVersion.installed()
 # Spark 3.5 says nowhere what state there is to read.
-WITH_STATE = INSTALLED is None or INSTALLED.describes_operators
+WITH_STATE = INSTALLED is None or INSTALLED.reads_rows
 
 
 def compare(shop: Shop, *queries: str, settings: Settings) -> Comparison:

@@ -168,7 +168,8 @@ def test_trap_the_old_checkpoint_has_written_batches_of_the_new_one(driver: Driv
 
     assert f"savepoints rollback {good.id} --query numbers" in no.value.hint
     driver.checkpoint = f"{old}-3"
-    driver.store.savepoint(good.id).rollback(to=driver.checkpoint).execute()
+    # It may have begun a batch before `attach` stopped it, which looks as if it ran.
+    driver.store.savepoint(good.id).rollback(to=driver.checkpoint, stopped=True).execute()
     driver.run()
     assert driver.rows() == driver.truth()
 

@@ -5,7 +5,6 @@ Compared with a query that this Spark has run from the beginning, over the same 
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from savepoints.model import FORMS, Form
 from savepoints.state.storage.read import state_session
 from tests import draw
 from tests.data import make_older
-from tests.samples import write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,18 +25,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.drawn(3)]
 
 # One file more makes windows close whose rows came before the savepoint.
 LATER = range(make_older.FILES, make_older.FILES + 2)
-
-
-def older(name: str, checkpoint: Location, source: Path) -> Location:
-    """Unpack a checkpoint that reads from another place now."""
-    with zipfile.ZipFile(make_older.HERE / f"{name}.zip") as archive:
-        files = {info.filename: archive.read(info) for info in archive.infolist()}
-    moved = {
-        path: data.replace(make_older.SOURCE.encode(), f"file://{source}".encode())
-        for path, data in files.items()
-    }
-    write(checkpoint, moved)
-    return checkpoint
 
 
 BY_DAY = draw.chance("older Spark").choice(
@@ -66,7 +52,7 @@ def test_what_an_older_spark_saved_goes_on_exactly(
     own.conf.set("spark.sql.shuffle.partitions", "2")
     own.conf.set("spark.sql.streaming.stateStore.providerClass", make_older.PROVIDERS[provider])
     make_older.put(source, range(make_older.FILES))
-    checkpoint = older(name, Location.of(str(tmp_path / "older")), source)
+    checkpoint = make_older.unpack(name, Location.of(str(tmp_path / "older")), source)
     (tmp_path / "store").mkdir()
     store = Store.at(str(tmp_path / "store")).make()
     taken = store.create(query=query, checkpoint=str(checkpoint)).execute()

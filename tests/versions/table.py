@@ -75,6 +75,12 @@ _VERBS = {
     "`restore` and `rollback` of the native form": ("exact", "exact", "exact", "exact"),
     "`attach` in a driver of your own": ("exact", "exact", "exact", "exact"),
     "`create` and `attach` in both forms, RocksDB": (*["native form, and says so"] * 3, "exact"),
+    "`create` in both forms, Spark's default store, and `restore` from its rows": (
+        "native form, and says so",
+        "exact",
+        "exact",
+        "exact",
+    ),
     "`run --until latest`, on Kafka and Delta": ("exact", "exact", "exact", "exact"),
     "`run` up to offsets or a time, `--max-records`": ("exact", "exact", "exact", "exact"),
     "`run`, killed and run again": ("exact", "exact", "exact", "exact"),
@@ -90,6 +96,7 @@ _VERBS = {
     ),
     "`merge` into state of RocksDB": (*["refused, before anything is touched"] * 3, "exact"),
     "`merge` into state of Spark's default store": ("not tested", "exact", "exact", "exact"),
+    "`late`": ("exact", "exact", "exact", "exact"),
     "everything else": (*["not tested"] * 3, "exact"),
 }
 

@@ -11,6 +11,7 @@ import pytest
 import savepoints
 from savepoints.config.settings import Settings
 from savepoints.handle import Store
+from savepoints.operations.inspect.drill import drill
 from savepoints.spark.versions import SparkVersion
 from tests.data import make_older
 from tests.data.make_older import PROVIDERS
@@ -93,7 +94,9 @@ def test_trap_a_spark_that_cannot_read_rows_of_rocksdb_saves_natively_and_says_s
         plan = store.create(checkpoint=str(tmp_path / "live"), query="totals")
         assert plan.plan.forms == ("native",)
         assert any("native form only" in one for one in plan.plan.warnings)
-        assert plan.execute().rows_missing is None
+        saved = plan.execute()
+        assert saved.rows_missing is None
+        assert [one.operator_id for one in drill(store, saved.id).not_compared] == [0]
         return
     assert store.create(checkpoint=str(tmp_path / "live"), query="totals").plan.forms == (
         "native",

@@ -24,7 +24,9 @@ def command(
     Restores the savepoint into a temporary checkpoint, replays it up to the position of the live
     query, and compares the two. Records the verdict, and how long the recovery took, in the events
     of the store. If the settings name no application for the query, nothing is replayed: the
-    restored state is compared with what the savepoint recorded.
+    restored state is compared with what the savepoint recorded. State whose
+    rows Spark cannot read is restored and replayed, but not compared: the
+    result names it.
 
     Suitable for cron: exit code 13 if anything differs.
 
@@ -51,6 +53,10 @@ def command(
             ("recovery", f"{done.restore_seconds:.2f} s from the {done.form} form"),
             ("replay", f"{done.replay_seconds:.1f} s"),
             *((one.what, one.problem) for one in done.differences),
+            *(
+                ("not compared", f"the state of operator {one.operator_id}: {one.why}")
+                for one in done.not_compared
+            ),
             ("took", f"{done.seconds:.1f} s"),
         ],
         drill=done,

@@ -39,13 +39,19 @@ def _summary(output: Terminal, savepoint: Savepoint) -> None:
             ("state", _state(savepoint)),
             ("copy", _copy(cost)),
             ("checksums", f"{cost.checksum_seconds:.2f} s"),
-            ("export", f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
-             if "canonical" in savepoint.forms
-             else "none (native form only); to add rows for SQL: savepoints export "
-             f"{savepoint.id}"),
+            ("export", _export(savepoint)),
             *([("export failed", savepoint.rows_missing)] if savepoint.rows_missing else []),
         ]
     )  # fmt: skip
+
+
+def _export(savepoint: Savepoint) -> str:
+    if "canonical" in savepoint.forms:
+        cost = savepoint.cost
+        return f"{cost.export_seconds:.2f} s, {bytes_text(cost.export_bytes)}"
+    if all(one.native_only for one in savepoint.operators):
+        return "none (native form only)"
+    return f"none (native form only); to add rows for SQL: savepoints export {savepoint.id}"
 
 
 def details(output: Terminal, savepoint: Savepoint) -> None:

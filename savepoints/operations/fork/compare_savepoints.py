@@ -286,7 +286,7 @@ def require_readable_state(command: str) -> None:
         IncompatibleError: If the installed Spark is older than 4.0.
     """
     installed = SparkVersion.installed()
-    if installed is not None and not installed.describes_operators:
+    if installed is not None and not installed.reads_rows:
         raise IncompatibleError(
             f"Spark {installed} cannot read state, so the state cannot be compared",
             hint=f"compare outputs and metrics only: {command} --no-state",

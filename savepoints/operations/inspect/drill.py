@@ -10,7 +10,7 @@ live query is touched.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -21,7 +21,7 @@ from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, hashes_agree
 from savepoints.observe.recorder import recording
-from savepoints.operations.savepoint import restore, restore_checks
+from savepoints.operations.savepoint import forms, restore, restore_checks
 from savepoints.operations.savepoint.output_versions import outputs_of
 from savepoints.outputs.compare import by_row
 from savepoints.plan import Progress, silent
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 DrillVerdict = Literal["same", "different", "restored"]
 
+_NOTHING_RECORDED = "the savepoint has only the native form, so it recorded nothing of the rows"
 _CHECKPOINT, _LIVE, _PLANNED = "checkpoint", "live", "planned"  # below scratch
 
 
@@ -61,6 +62,19 @@ class DrillDifference:
 
 
 @dataclass(frozen=True)
+class NotCompared:
+    """State that was restored, but could not be compared.
+
+    Attributes:
+        operator_id: The operator's number.
+        why: The reason.
+    """
+
+    operator_id: int
+    why: str
+
+
+@dataclass(frozen=True)
 class Drilled(Result):
     """What a drill found out.
 
@@ -75,6 +89,7 @@ class Drilled(Result):
         live_batch: The batch of the live query up to which was replayed, None without a replay.
         replay_seconds: How long the replay took.
         differences: Empty unless `different`.
+        not_compared: Operators whose state the verdict says nothing of.
         seconds: The whole drill.
     """
 
@@ -88,6 +103,7 @@ class Drilled(Result):
     live_batch: int | None
     replay_seconds: float
     differences: tuple[DrillDifference, ...]
+    not_compared: tuple[NotCompared, ...]
     seconds: float
 
 
@@ -126,7 +142,7 @@ def drill(
         noted.note(
             result="failed" if done.verdict == "different" else "done",
             message=f"{done.verdict}: restored in {done.restore_seconds:.1f} s, "
-            f"compared with {done.compared_with}",
+            f"compared with {done.compared_with}{_but_for(done.not_compared)}",
         )
     return done
 
@@ -171,8 +187,20 @@ class _Drill:
             batch,
             replayed,
             tuple(differences),
+            self._not_compared(live),
             time.monotonic() - begun,
         )
+
+    def _not_compared(self, live: CutFiles | None) -> tuple[NotCompared, ...]:
+        """Say which state was compared with nothing, and why."""
+        restored = self.scratch / _CHECKPOINT
+        files = live or read_cut(restored, self.savepoint.cut.batch_id)
+        found = forms.unreadable(files)
+        if live is None:
+            for one in self.savepoint.operators:
+                if one.content_hash is None:
+                    found.setdefault(one.operator_id, _NOTHING_RECORDED)
+        return tuple(NotCompared(number, why) for number, why in sorted(found.items()))
 
     def _restore(self, form: Form | None) -> restore.Restored:
         self.progress(f"restoring the savepoint {self.savepoint.id}")
@@ -273,7 +301,9 @@ class _Drill:
 
     def _compare_recorded(self, spark: SparkSession) -> list[DrillDifference]:
         """Compare the restored state with the content hashes in the catalog."""
-        found = _contents(spark, self.scratch / _CHECKPOINT, self.savepoint.cut.batch_id)
+        batch = self.savepoint.cut.batch_id
+        found = _contents(spark, self.scratch / _CHECKPOINT, batch)
+        unread = forms.unreadable(read_cut(self.scratch / _CHECKPOINT, batch))
         return [
             DrillDifference(
                 f"operator {one.operator_id}",
@@ -281,6 +311,7 @@ class _Drill:
             )
             for one in self.savepoint.operators
             if one.content_hash is not None
+            and one.operator_id not in unread
             and (
                 one.operator_id not in found
                 or not hashes_agree(found[one.operator_id].content_hash, one.content_hash)
@@ -291,7 +322,15 @@ class _Drill:
 def _contents(spark: SparkSession, checkpoint: Location, batch: int) -> Mapping[int, Contents]:
     from savepoints.state.storage import canonical_table
 
-    return canonical_table.of_checkpoint(spark, checkpoint, read_cut(checkpoint, batch))
+    files = read_cut(checkpoint, batch)
+    if len(forms.unreadable(files)) == len(files.operators):
+        return {}
+    return canonical_table.of_checkpoint(spark, checkpoint, files)
+
+
+def _but_for(not_compared: Sequence[NotCompared]) -> str:
+    numbers = [f"operator {one.operator_id}" for one in not_compared]
+    return f", but for the state of {', '.join(numbers)}" if numbers else ""
 
 
 def _text(contents: Contents | None) -> str:

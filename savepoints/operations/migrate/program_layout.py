@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,17 @@ from savepoints.checkpoint.logs.offset_log import (
     PARTITIONS_KEY,
     PROVIDER_KEY,
 )
+from savepoints.checkpoint.state import layout as state_layout
 from savepoints.checkpoint.state.operators import PROVIDERS, is_metadata
 from savepoints.config.settings import Settings
+from savepoints.errors import IncompatibleError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Provider, Savepoint
 from savepoints.plan import Progress
 from savepoints.runtime import app as apps
 from savepoints.runtime.app import App, KeyMigration, ValueMigration
 from savepoints.runtime.runner import EMPTY, run_on_nothing
+from savepoints.spark.versions import SparkVersion
 from savepoints.store.root import Store
 
 if TYPE_CHECKING:
@@ -135,7 +138,11 @@ def find_out(
 
 
 def run_empty(own: SparkSession, store: Store, app: App) -> EmptyRun:
-    """Run a program once on empty inputs, in a session that has the settings of the query."""
+    """Run a program once on empty inputs, in a session that has the settings of the query.
+
+    Raises:
+        IncompatibleError: If it keeps state that this version of Spark does not describe.
+    """
     from savepoints.spark import private_api
     from savepoints.state.plan import initial_buffers, watermarks
 
@@ -147,6 +154,7 @@ def run_empty(own: SparkSession, store: Store, app: App) -> EmptyRun:
         offsets, commit = made.get("offsets/0"), made.get("commits/0")
         conf = offset_log.parse(offsets, "offsets/0").conf
         found = program_layout.read(made, conf)
+        _require_described(app, found, made)
         paths = [
             info.path
             for info in made.list("state")
@@ -156,6 +164,17 @@ def run_empty(own: SparkSession, store: Store, app: App) -> EmptyRun:
         inputs = tuple(inputs_in_order(made))
     operators = tuple(replace(one, starts=begins.get(one.operator_id)) for one in found)
     return EmptyRun(operators, files, inputs, offsets, commit, delays, result)
+
+
+def _require_described(app: App, operators: Sequence[OperatorShape], made: Location) -> None:
+    """Refuse a program whose state Spark has not described: it would pass for one without any."""
+    if not operators and state_layout.read(made):
+        raise IncompatibleError(
+            f"Spark {SparkVersion.installed()} does not describe the state of a program, so it is "
+            f"not known what {app.name} keeps",
+            hint="run the command where Spark 4.0 or newer is installed",
+            query=app.name,
+        )
 
 
 def inputs_in_order(checkpoint: Location) -> list[str]:

@@ -14,9 +14,9 @@ from savepoints.checkpoint.evolution.upgrade import OperatorComparison, Operator
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.checkpoint.logs.offset_log import AGGREGATE_FORMAT_KEY
 from savepoints.checkpoint.logs.source_positions import Starts
-from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW
+from savepoints.checkpoint.state.operators import ENCODING_KEY, UNNAMED, UNSAFE_ROW
 from savepoints.config.settings import Settings
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, NativeOnlyError
 from savepoints.model import Provider, Savepoint
 from savepoints.operations.migrate import program_layout
 from savepoints.operations.migrate.program_layout import NewProgram
@@ -74,6 +74,7 @@ def upgrade_check(
         SavepointNotFoundError: If there is no such savepoint.
         AmbiguousNameError: If several fit.
         UsageError: If the program cannot be imported, or something mapped is not there.
+        NativeOnlyError: If Spark has not described the state of the savepoint.
         SavepointsError: If the program fails.
     """
     settings = bindings.complete(store)
@@ -110,6 +111,7 @@ def compare_program(
     """Compare a program with a savepoint; see `upgrade_check`."""
     given = renames.parse(maps)
     savepoint = store.catalog.find(name, query=query)
+    _require_described(savepoint, app)
     was = _of_savepoint(store, savepoint)
     now = program_layout.find_out(store, savepoint, app, settings, progress, provider)
     functions = replace(
@@ -135,6 +137,22 @@ def counted(compared: ProgramComparison, store: Store) -> ProgramComparison:
     """Count the rows of a savepoint that has only its native form."""
     operators = _with_counts(store, compared.savepoint, compared.upgrade.operators)
     return replace(compared, upgrade=replace(compared.upgrade, operators=tuple(operators)))
+
+
+def _require_described(savepoint: Savepoint, app: str) -> None:
+    """Refuse a savepoint whose operators are unknown: it would pass for one without state."""
+    for one in savepoint.operators:
+        if one.name == UNNAMED:
+            raise NativeOnlyError(
+                f"{app} cannot be compared with the state of savepoint {savepoint.id}: operator "
+                f"{one.operator_id} is {UNNAMED}, because Spark before 4.0 wrote no operator "
+                "metadata",
+                hint="continue with the program that wrote the state: savepoints restore "
+                f"{savepoint.id} --to URI; once Spark 4.0 or newer has run a batch of it, take a "
+                "new savepoint and compare with that",
+                savepoint=savepoint.id,
+                operator_id=one.operator_id,
+            )
 
 
 def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ...]:

@@ -79,6 +79,35 @@ def require_readable(savepoint: Savepoint) -> None:
         )
 
 
+def require_writable(savepoint: Savepoint, provider: str) -> None:
+    """Check that state rows can be written here, before anything is.
+
+    Args:
+        provider: Of the state that is to be written.
+
+    Raises:
+        NativeOnlyError: If they cannot be.
+    """
+    version = SparkVersion.installed()
+    if provider != ROCKSDB_PROVIDER or version is None or version.writes_rows:
+        return
+    native = "omit --partitions, --provider and --format to restore the native form; or "
+    raise NativeOnlyError(
+        f"Spark {version} cannot write state rows to RocksDB, so savepoint {savepoint.id} cannot "
+        "be restored from its rows here",
+        hint=f"{native if 'native' in savepoint.forms else ''}run the command where Spark 4.2 is "
+        "installed",
+        savepoint=savepoint.id,
+    )
+
+
+def unreadable(files: CutFiles) -> dict[int, str]:
+    """Return why state rows cannot be read here, by operator; without those that can be."""
+    problem = _no_raw_rows(files.cut.provider)
+    reasons = {one.operator_id: one.native_only or problem for one in files.operator_states}
+    return {number: why for number, why in reasons.items() if why}
+
+
 def require_rows(query: str, files: CutFiles) -> None:
     """Check that the Spark that is installed here can read and write the state rows of a query.
 
@@ -100,6 +129,8 @@ def _no_raw_rows(provider: str) -> str | None:
     if problem := classic.problem():
         return problem
     version = SparkVersion.installed()
+    if version is not None and not version.reads_rows:
+        return f"Spark {version} cannot read state rows"
     if provider != ROCKSDB_PROVIDER or version is None or version.reads_raw_rows:
         return None
     return f"Spark {version} cannot read state rows from RocksDB"

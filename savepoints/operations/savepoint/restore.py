@@ -223,6 +223,7 @@ def make_plan(
     savepoint = stored.savepoint
     if form == "canonical" and savepoint.operators:
         classic.require_possible(store.settings.spark)
+        forms.require_writable(savepoint, change.provider)
     restore_checks.require_present(store, savepoint, (*copied, *_read_for_rows(stored, form)))
     if sources is not None:
         source_map(store, stored, sources)

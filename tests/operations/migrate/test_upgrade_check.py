@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from savepoints.checkpoint.evolution.findings import Dropped
 from savepoints.checkpoint.evolution.program_layout import OperatorShape
 from savepoints.checkpoint.evolution.upgrade import OperatorVerdict, Upgrade
 from savepoints.checkpoint.state.schema import StateField, StateSchema
-from savepoints.errors import NotAlignedError
+from savepoints.errors import NativeOnlyError, NotAlignedError
+from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.migrate import migrate, program_layout
 from savepoints.operations.migrate import upgrade_check as operations_upgrade
@@ -21,6 +23,7 @@ from savepoints.operations.migrate.program_layout import NewProgram
 from savepoints.operations.migrate.upgrade_check import ProgramComparison, compare_topics
 from savepoints.operations.savepoint import restored_layout
 from savepoints.runtime.app import App
+from tests.data import make_older
 from tests.samples import KAFKA, savepoint
 
 
@@ -53,6 +56,25 @@ def test_sources_that_are_not_kafka_are_not_compared() -> None:
 
     assert reason.verdict == "compatible"
     assert "were not compared" in reason.text
+
+
+def test_trap_state_that_spark_did_not_describe_passed_for_no_state(
+    on_local: Location, local_store: Store
+) -> None:
+    """Spark 3.5 wrote the checkpoint: each of its operators seemed to be new in any program."""
+    checkpoint = make_older.unpack("3.5_hdfs_totals", on_local / "live", Path("/in"))
+    saved = local_store.create(query="totals", checkpoint=str(checkpoint)).execute()
+
+    def migrate_it() -> object:
+        return migrate.plan(local_store, saved.id, str(on_local / "next"), app="m:app")
+
+    for attempt in (
+        lambda: operations_upgrade.upgrade_check(local_store, saved.id, app="m:app"),
+        migrate_it,
+    ):
+        with pytest.raises(NativeOnlyError, match="operator 0 is unknown") as caught:
+            attempt()
+        assert f"savepoints restore {saved.id} --to URI" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

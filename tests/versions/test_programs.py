@@ -1,0 +1,108 @@
+"""What is known of a program's state on the Spark that is installed, whichever it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from savepoints.config.settings import Settings
+from savepoints.errors import IncompatibleError
+from savepoints.handle import Store
+from savepoints.io import Location
+from savepoints.operations.migrate import program_layout
+from savepoints.operations.migrate.upgrade_check import upgrade_check
+from savepoints.runtime import late_rows
+from savepoints.runtime.app import App, Input, Output
+from savepoints.sources.events.events import EVENT_SCHEMA, POSITION
+from savepoints.sources.late.dropped_late import LATE_MS
+from savepoints.state.storage.read import state_session
+from tests.data import make_older
+from tests.versions import installed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.versions]
+
+
+def decode(records: DataFrame) -> DataFrame:
+    row = F.from_json(F.col("value").cast("string"), "k long, v long, at timestamp")
+    return records.select(*POSITION, row.alias("row")).select(*POSITION, "row.*")
+
+
+def count(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    return make_older.build(inputs["events"], "totals")[0]
+
+
+def count_in_windows(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    timed = inputs["events"].select("k", F.explode(F.array("v")).alias("v"), "at")
+    timed = timed.withWatermark("at", "10 seconds").dropDuplicates(["k", "v", "at"])
+    return timed.groupBy(F.window("at", "15 seconds"), "k").count()
+
+
+READ = {"events": Input("t", decode, "k", "at", ("v",))}
+totals = App("totals", READ, count, {"out": Output("upsert", ("k",))})
+windows = App("windows", READ, count_in_windows, {"out": Output("append")})
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with installed.session() as started:
+        yield started
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "store").mkdir()
+    return Store.at(str(tmp_path / "store"), settings=Settings()).make()
+
+
+def test_trap_a_program_that_spark_did_not_describe_passed_for_one_without_state(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    """Under Spark 3.5, `--allow-dropped-state` would have dropped what a newer one had saved."""
+    checkpoint = Location.of(str(tmp_path / "live"))
+    make_older.unpack("4.0_hdfs_totals", checkpoint, tmp_path / "in")
+    saved = store.create(query="totals", checkpoint=str(checkpoint), forms=("native",)).execute()
+
+    if installed.VERSION >= (4, 0):
+        found = upgrade_check(store, saved.id, app=f"{__name__}:totals")
+        assert [one.verdict for one in found.operators] == ["compatible"]
+        return
+    with pytest.raises(IncompatibleError, match=r"Spark 3\.5 does not describe the state"):
+        upgrade_check(store, saved.id, app=f"{__name__}:totals")
+
+
+def test_operators_and_watermarks_are_found(spark: SparkSession, store: Store) -> None:
+    if installed.VERSION < (4, 0):
+        pytest.skip("it describes no operators")
+
+    found = program_layout.run_empty(state_session(spark, 1), store, windows)
+
+    assert [one.name for one in found.operators] == ["stateStoreSave", "dedupe"]
+    assert found.delays_ms == (10_000,)
+
+
+def test_trap_what_was_dropped_as_late_ended_in_an_error_of_py4j(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Scala 2.12, which Spark 3.5 is built with, has other methods to change a sequence."""
+    watermark = 60
+    rows = [
+        {"topic": "t", "partition": 0, "offset": at, LATE_MS: watermark * 1000,
+         "value": json.dumps({"k": 1, "v": at, "at": f"1970-01-01T00:{at // 60:02}:{at % 60:02}Z"})
+         .encode()}
+        for at in (30, 59, 60, 61, 90)
+    ]  # fmt: skip
+    behind = spark.createDataFrame(rows, f"{EVENT_SCHEMA}, {LATE_MS} long")
+
+    found = late_rows.dropped(spark, windows, {"events": behind}, Location.of(str(tmp_path)))
+
+    # What is not after the watermark, which is Spark's own rule.
+    assert sorted(one.offset for one in found.collect()) == [30, 59, 60]
+    assert {one.operator for one in found.collect()} == {"operator 1 (dropDuplicates)"}
