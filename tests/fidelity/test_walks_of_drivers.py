@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_after_each_step_tables_and_states_are_those_of_what_was_read(
     is walked through on local files.
     """
     kafka = {"servers": world.bootstrap_servers, "topic": Broker.of(world).make(partitions=2)}
-    of = kafka if program == "sums" else {}
+    of: dict[str, Any] = kafka if program == "sums" else {}
     job = Job(program, str(tmp_path / "walk"), place, "main", **of)
     walk = DriverWalk(
         spark=spark,

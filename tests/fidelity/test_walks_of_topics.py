@@ -1,0 +1,69 @@
+"""A driver, a topic and an App that reads it: verbs and kills by chance, against a count."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from savepoints.io import Location
+from savepoints.local import LocalWorld
+from savepoints.local.jars import resolve_jars
+from tests import draw
+from tests.e2e.late_desk import LateDesk
+from tests.fidelity.driver_job import Job
+from tests.fidelity.driver_process import Processes
+from tests.fidelity.topic_walk import TopicWalk
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.timeout(3000),
+]
+STEPS = 60
+
+
+@pytest.fixture
+def processes(
+    tmp_path: Path, world_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Processes]:
+    monkeypatch.setenv("SAVEPOINTS_JARS", str(resolve_jars().spark_directory))
+    (tmp_path / "walk" / "in").mkdir(parents=True)
+    made = Processes(tmp_path, Location.of(str(tmp_path / "walk")))
+    yield made
+    made.end_all()
+
+
+@pytest.mark.parametrize("merges", [False, True], ids=["drivers-killed", "merges"])
+def test_what_is_not_rolled_back_counts_once(
+    world: LocalWorld, spark: SparkSession, processes: Processes, merges: bool
+) -> None:
+    directory = processes.directory / "walk"
+    opened = LateDesk.open(world, spark, directory, "running")
+    settings, name = opened.desk.settings, opened.desk.query
+    job = Job(
+        "events", str(directory), str(directory), "driver",
+        servers=world.bootstrap_servers, topic=opened.desk.topics["events"],
+    )  # fmt: skip
+    bound = settings.queries[name].model_copy(update={"outputs": {"out": str(directory / "out")}})
+    settings = settings.model_copy(update={"queries": {name: bound}})
+    desk = dataclasses.replace(opened.desk, settings=settings)
+    walk = TopicWalk(
+        desk=dataclasses.replace(opened, desk=desk),
+        job=job,
+        config=str(desk.write_settings()),
+        processes=processes,
+        chance=draw.chance("topic walk", merges),
+        merges=merges,
+    )
+    walk.begin()
+    for _ in range(STEPS):
+        walk.step()
+    walk.check()
