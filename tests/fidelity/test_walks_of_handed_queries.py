@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.local.jars import resolve_jars
 from tests import draw
 from tests.e2e.late_desk import LateDesk
 from tests.fidelity import walk_programs
@@ -33,17 +29,6 @@ STEPS = 60
 PROGRAMS = [
     walk_programs.TOTALS, walk_programs.WINDOWS, walk_programs.VISITS, walk_programs.TICKS,
 ]  # fmt: skip
-
-
-@pytest.fixture
-def processes(
-    tmp_path: Path, world_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Processes]:
-    monkeypatch.setenv("SAVEPOINTS_JARS", str(resolve_jars().spark_directory))
-    (tmp_path / "walk").mkdir()
-    made = Processes(tmp_path, Location.of(str(tmp_path / "walk")))
-    yield made
-    made.end_all()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.app)

@@ -6,22 +6,17 @@ else counts once, whatever is killed, and nothing counts that was rolled back.
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from savepoints.handle import Store
 from savepoints.model import Savepoint
 from savepoints.outputs.delta.batch_version import open_table
-from savepoints.store.locks import journal
 from tests.e2e.late_desk import Event, LateDesk
-from tests.e2e.shop import called
 from tests.fidelity.driver_job import Job
-from tests.fidelity.driver_process import Processes
-from tests.killed import KilledError, dying
+from tests.fidelity.mortal_commands import MortalCommands
 
 KEYS = "abcdef"
 
@@ -45,8 +40,8 @@ class Written:
         return Written({**self.factors, **more}, frozenset() if all_of_it else open_)
 
 
-@dataclass
-class TopicWalk:
+@dataclass(kw_only=True)
+class TopicWalk(MortalCommands):
     """A driver, an App, and what was done to them.
 
     Attributes:
@@ -61,9 +56,6 @@ class TopicWalk:
 
     desk: LateDesk
     job: Job
-    config: str
-    processes: Processes
-    chance: random.Random
     merges: bool
     events: dict[str, Event] = field(default_factory=dict)
     now: Written = field(default_factory=Written)
@@ -72,7 +64,6 @@ class TopicWalk:
     saved: dict[str, dict[str, Event]] = field(default_factory=dict)
     before: Written | None = None
     old: set[str] = field(default_factory=set)
-    number: int = 0
 
     @property
     def store(self) -> Store:
@@ -81,10 +72,6 @@ class TopicWalk:
     @property
     def app(self) -> str:
         return self.desk.desk.query
-
-    def note(self, text: str) -> None:
-        self.number += 1
-        print(f"{self.number:3} {text}", flush=True)
 
     def begin(self) -> None:
         self.give()
@@ -153,61 +140,6 @@ class TopicWalk:
                 (count + more, total + n) for count, total in found for more, n in may - {(0, 0)}
             }
         return found
-
-    # Commands.
-
-    def call(self, *words: str, needed: bool = False) -> bool:
-        """Call the command line; returns whether it did what it was asked.
-
-        It may die on the way, and is called again then, or taken back.
-        """
-        self.note(" ".join(words))
-        if not needed and self.chance.random() < 0.4:
-            done = self._may_die(*words)
-            if done is not None:
-                return done
-            if self.chance.random() < 0.3 and self._take_back():
-                return False
-        return self._call(*words, needed=needed)
-
-    def _may_die(self, *words: str) -> bool | None:
-        """Let a command die at a crash point, or anywhere, in a process of its own.
-
-        Returns:
-            As `call`, None if it died.
-        """
-        if self.chance.random() < 0.5:
-            died: list[str] = []
-            with suppress(KilledError), dying(self.chance.randint(1, 25), died.append):
-                return self._call(*words, needed=False)
-            self.note(f"  killed at {died}")
-            return None
-        running = self.processes.command(*words, "--config", self.config)
-        changes = self.chance.randint(1, 100)
-        if running.killed_after(changes):
-            self.note(f"  killed after {changes} changes")
-            return None
-        return self._judged(running.end(), running.text, needed=False)
-
-    def _call(self, *words: str, needed: bool) -> bool:
-        code, _, err = called(*words, "--config", self.config)
-        return self._judged(code, err, needed=needed)
-
-    def _judged(self, code: int, err: str, *, needed: bool) -> bool:
-        if code:
-            self.note("  refused: " + err.strip()[-900:].replace("\n", " | "))
-            assert not needed, err
-            assert "Traceback" not in err, err
-            assert code not in {1, 70}, err
-        return code == 0
-
-    def _take_back(self) -> bool:
-        begun = [
-            self._call("operations", "undo", one.id, "--yes", needed=False)
-            for one in journal.all_unfinished(self.store.root)
-        ]
-        self.note(f"  taken back: {begun}")
-        return bool(begun) and all(begun)
 
     # What is done.
 
