@@ -24,7 +24,8 @@ from savepoints.store.tables.merge_ledger import Ancestry, Merge
 
 # Generations that begin with nothing but events, or with a savepoint as it was taken.
 _PLAIN = frozenset({"run", "rollback", "merge", "restore", "bootstrap"})
-_TOGETHER = "pipeline rollback"
+# What begins generations of several queries, of which readers go on behind what was taken back.
+TOGETHER = "pipeline rollback"
 # Those that begin with what another program may have made of events.
 _OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline promote"})
 # A query and the number of a generation of it.
@@ -226,14 +227,11 @@ def _begins_with_events(
     """
     if generation.begun_by in _PLAIN or _is_empty_reset(generation):
         return True
-    if generation.begun_by != _TOGETHER:
+    if generation.begun_by != TOGETHER:
         return False
     operation = begun().get((generation.query, generation.generation))
     # A reader of a topic is set behind the records that were taken back, which are still there.
-    return operation is not None and any(
-        one["rollback"]["query"] == generation.query and not one["topic_reads"]
-        for one in operation.plan["members"]
-    )
+    return operation is not None and not operation.members[generation.query]["topic_reads"]
 
 
 def _is_empty_reset(generation: Generation) -> bool:

@@ -165,9 +165,11 @@ def write_next_batch(killed: Killed) -> None:
 def test_trap_a_driver_that_dies_behind_a_rewind_leaves_half_a_batch(
     local_store: Store, on_local: Location
 ) -> None:
-    """It is in the table and not in the checkpoint; finished, its rows stayed, and Delta dropped
-    all new batches up to its number."""
+    """It is in the table, and only begun in the checkpoint; finished, its rows stayed, and Delta
+    dropped all new batches up to its number."""
     killed = Killed(local_store, on_local, "rollback.output_totals_rewound")
+    begun = f"offsets/{NEWEST + 1}"
+    killed.live.put(begun, killed.live.get(f"offsets/{NEWEST}"))
     write_next_batch(killed)
 
     with pytest.raises(StalePlanError, match="has written to it since") as refused:
@@ -175,6 +177,7 @@ def test_trap_a_driver_that_dies_behind_a_rewind_leaves_half_a_batch(
     assert f"operations undo {killed.id}" in refused.value.hint
 
     unfinished.undo(local_store, killed.id)
+    killed.live.delete([begun])
     killed.require_as_before()
 
 

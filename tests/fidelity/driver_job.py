@@ -21,7 +21,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 import savepoints
 from savepoints.model import FORMS
 from savepoints.operations.run.attach import Attached
+from savepoints.runtime.app import App
 from tests import merge_once, spark_session
+from tests.e2e import late_apps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +43,7 @@ class Job:
         servers: A broker's, where it reads a topic.
         topic: The topic.
         every: How often it takes a savepoint.
+        factor: By what it multiplies numbers, if it writes a topic.
     """
 
     program: str
@@ -50,6 +53,7 @@ class Job:
     servers: str = ""
     topic: str = ""
     every: str = "700ms"
+    factor: int = 1
 
     @property
     def table(self) -> str:
@@ -69,8 +73,12 @@ class Job:
         rows, sink = PROGRAMS[self.program](spark, self)
         writer = rows.writeStream.queryName(self.query)
         writer = writer.option("checkpointLocation", checkpoint or self.first_checkpoint)
-        outputs = None
-        if isinstance(sink, str):
+        outputs, topics = None, None
+        if sink == "kafka":
+            topics = [self.topic]
+            writer = writer.option("kafka.bootstrap.servers", self.servers)
+            query = writer.option("topic", self.topic).format(sink).start()
+        elif isinstance(sink, str):
             query = writer.format(sink).start(self.table)
         else:
             outputs = {"out": self.table}
@@ -78,8 +86,9 @@ class Job:
         # Rows take most of a walk's time; one program has them, written beside its batches.
         forms = FORMS if self.program == "once" else FORMS[:1]
         attached = savepoints.attach(
-            spark, query, every=self.every, store=store, outputs=outputs, forms=forms
-        )
+            spark, query, every=self.every, store=store, outputs=outputs, forms=forms,
+            output_topics=topics,
+        )  # fmt: skip
         return query, attached
 
 
@@ -119,21 +128,45 @@ class Sum(StatefulProcessor):
 
 def _sums(spark: SparkSession, job: Job) -> tuple[DataFrame, Callable[[Any, int], None]]:
     """Sum a topic by key into a table that each batch merges into."""
-    options = {"kafka.bootstrap.servers": job.servers, "subscribe": job.topic}
-    options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
-    options["kafka.fetch.max.wait.ms"] = "10"  # Else a batch of few rows takes a second.
-    records = spark.readStream.format("kafka").options(**options).load()
-    events = records.select(F.from_json(F.col("value").cast("string"), EVENT).alias("e"))
+    events = _records(spark, job).select(
+        F.from_json(F.col("value").cast("string"), EVENT).alias("e")
+    )
     sums = events.select("e.*").groupBy("k")
     summed = sums.transformWithState(Sum(), "k string, s long", "update", "none")
 
     return summed, merge_once.into(job.table, "k")
 
 
+def _records(spark: SparkSession, job: Job) -> DataFrame:
+    options = {"kafka.bootstrap.servers": job.servers, "subscribe": job.topic}
+    options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
+    options["kafka.fetch.max.wait.ms"] = "10"  # Else a batch of few rows takes a second.
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def _app(spark: SparkSession, job: Job) -> tuple[DataFrame, Any]:
+    """Do what an App of the query's name does, as one who knows nothing of Apps."""
+    app: App = getattr(late_apps, job.query)
+    records = _records(spark, job)
+    rows = app.build({name: one.decode(records) for name, one in app.inputs.items()})
+    appends = app.outputs["out"].mode == "append"
+    return rows, "delta" if appends else merge_once.into(job.table, "k")
+
+
+def _events(spark: SparkSession, job: Job) -> tuple[DataFrame, str]:
+    """Write events from files, a file a batch, into a topic that an App reads."""
+    columns = f"{late_apps.FIELDS}, at_ms long"
+    files = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1)
+    events = files.json(f"{job.directory}/in").withColumn("n", F.col("n") * job.factor)
+    return events.select(F.col("k").alias("key"), F.to_json(F.struct("*")).alias("value")), "kafka"
+
+
 PROGRAMS: dict[str, Callable[[SparkSession, Job], tuple[DataFrame, Any]]] = {
     "pairs": _pairs,
     "once": _once,
     "sums": _sums,
+    "app": _app,
+    "events": _events,
 }
 
 

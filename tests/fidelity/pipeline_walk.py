@@ -9,25 +9,23 @@ those that merges brought, as far as nothing was rolled back.
 from __future__ import annotations
 
 import io
-import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
+from savepoints.handle import Store
 from savepoints.jobs import archive as archive_job
 from savepoints.outputs.delta.batch_version import open_table
-from savepoints.store.locks import journal
 from spark_jobs.medallion.truth import LEVELS
 from spark_jobs.orders.cdnow import Order, orders_between, read_orders
 from tests.e2e.late_shop import day, ids
 from tests.e2e.medallion_shop import RIGHT, MedallionShop
-from tests.killed import KilledError, dying
+from tests.fidelity.mortal_commands import MortalCommands
 
 Without = frozenset[str]
 
 
-@dataclass
-class PipelineWalk:
+@dataclass(kw_only=True)
+class PipelineWalk(MortalCommands):
     """Three queries, and what was done to them.
 
     Attributes:
@@ -42,7 +40,6 @@ class PipelineWalk:
     """
 
     shop: MedallionShop
-    chance: random.Random
     days: int = 0
     held: list[tuple[int, Order]] = field(default_factory=list)
     without: Without = frozenset()
@@ -51,7 +48,10 @@ class PipelineWalk:
     merged: list[tuple[str, Without, Without]] = field(default_factory=list)
     missing: dict[str, int] = field(default_factory=dict)
     before: dict[str, tuple[int, Without]] = field(default_factory=dict)
-    number: int = 0
+
+    @property
+    def store(self) -> Store:
+        return self.shop.store
 
     def step(self) -> None:
         """Do something, which may be refused, let all run to the end, and compare."""
@@ -74,41 +74,6 @@ class PipelineWalk:
             self.fork: 3, self.promote: 2,
         }  # fmt: skip
 
-    def call(self, *words: str, needed: bool = False) -> bool:
-        """Call the command line; returns whether it did what it was asked.
-
-        It may die on the way, and is called again then, or taken back.
-        """
-        if not needed:
-            print("  ", *words, flush=True)
-        if self.chance.random() < (0.03 if needed else 0.3):
-            died: list[str] = []
-            with suppress(KilledError), dying(self.chance.randint(1, 25), died.append):
-                return self._call(*words, needed=needed)
-            print("     killed at", *died, flush=True)
-            if not needed and self.chance.random() < 0.3 and self._take_back():
-                return False
-        return self._call(*words, needed=needed)
-
-    def _call(self, *words: str, needed: bool) -> bool:
-        code, out, err = self.shop.call(*words)
-        if code:
-            print("     refused:", err.strip()[-700:].replace("\n", " | "), flush=True)
-            assert not needed, err
-            assert "Traceback" not in err, err
-            assert code not in (1, 70), err
-        self.out = out
-        return code == 0
-
-    def _take_back(self) -> bool:
-        """Undo what is unfinished; says whether it was, as not everything can be undone."""
-        begun = [self._undo(one.id) for one in journal.all_unfinished(self.shop.store.root)]
-        return bool(begun) and all(begun)
-
-    def _undo(self, operation: str) -> bool:
-        print("   operations undo", operation, flush=True)
-        return self._call("operations", "undo", operation, "--yes", needed=False)
-
     def sell(self) -> None:
         """Let a day of orders arrive, but for some, and some levels read them."""
         known = [
@@ -125,7 +90,6 @@ class PipelineWalk:
     def create_group(self) -> None:
         if self.chance.random() < 0.5:
             self.sell()
-        self.number += 1
         tag = f"group{self.number}"
         if self.call("pipeline", "create", "silver", "--tag", tag):
             self.groups[tag] = self.days, self.without
@@ -167,9 +131,8 @@ class PipelineWalk:
         wrong = self.chance.sample(known, min(len(known), self.chance.randint(0, 2)))
         if not late and not wrong:
             return
-        self.number += 1
         path = self.shop.write_late(late, wrong, f"late-{self.number}.parquet")
-        print(f"  merge {len(late)} and without {len(wrong)}")
+        self.note(f"merge {len(late)} and without {len(wrong)}")
         words = ["--downstream", "merge", "--yes"]
         if self.chance.random() < 0.8:
             words.append("--across-promotions")
@@ -192,7 +155,7 @@ class PipelineWalk:
 
     def optimize(self) -> None:
         level = self.chance.choice(LEVELS)
-        print("   optimize", level)
+        self.note(f"optimize {level}")
         open_table(self.shop.table(level)).optimize.compact()
 
     def expire(self) -> None:
@@ -203,14 +166,12 @@ class PipelineWalk:
         words = ["bronze", "orders", "--until", "latest"]
         if self.chance.random() < 0.5:
             words.append("--compact")
-        print("   archive", *words)
-        config = str(self.shop.directory / "savepoints.toml")
-        assert archive_job.main([*words, "--config", config], io.StringIO()) == 0
+        self.note(f"archive {' '.join(words)}")
+        assert archive_job.main([*words, "--config", self.config], io.StringIO()) == 0
 
     def fork(self) -> None:
         if not self.groups:
             return
-        self.number += 1
         tag, name = self.chance.choice([*self.groups]), f"try{self.number}"
         if self.call("pipeline", "fork", "bronze", tag, name, "--yes"):
             self.forks[name] = self.groups[tag]

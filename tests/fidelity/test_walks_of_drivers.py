@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.local.jars import resolve_jars
 from tests import draw
 from tests.fidelity.driver_input import DriverInput
 from tests.fidelity.driver_job import Job
@@ -32,7 +29,7 @@ STEPS = 40
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, world: LocalWorld, tmp_path: Path) -> str:
+def walk_place(request: pytest.FixtureRequest, world: LocalWorld, tmp_path: Path) -> str:
     """Give a place for store, checkpoints and tables, as the parameter says."""
     if request.param == "local":
         return str(tmp_path / "walk")
@@ -41,27 +38,16 @@ def place(request: pytest.FixtureRequest, world: LocalWorld, tmp_path: Path) -> 
     return f"s3a://{bucket}/walk"
 
 
-@pytest.fixture
-def processes(
-    tmp_path: Path, place: str, world_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Processes]:
-    monkeypatch.setenv("SAVEPOINTS_JARS", str(resolve_jars().spark_directory))
-    (tmp_path / "walk" / "in").mkdir(parents=True)
-    made = Processes(tmp_path, Location.of(place))
-    yield made
-    made.end_all()
-
-
 @pytest.mark.parametrize(
-    ("program", "place"),
+    ("program", "walk_place"),
     [("pairs", "local"), ("once", "local"), ("sums", "local"), ("pairs", "s3"), ("sums", "s3")],
-    indirect=["place"],
+    indirect=["walk_place"],
 )
 def test_after_each_step_tables_and_states_are_those_of_what_was_read(
     world: LocalWorld,
     spark: SparkSession,
     tmp_path: Path,
-    place: str,
+    walk_place: str,
     processes: Processes,
     program: str,
 ) -> None:
@@ -71,13 +57,13 @@ def test_after_each_step_tables_and_states_are_those_of_what_was_read(
     is walked through on local files.
     """
     kafka = {"servers": world.bootstrap_servers, "topic": Broker.of(world).make(partitions=2)}
-    of = kafka if program == "sums" else {}
-    job = Job(program, str(tmp_path / "walk"), place, "main", **of)
+    of: dict[str, Any] = kafka if program == "sums" else {}
+    job = Job(program, str(tmp_path / "walk"), walk_place, "main", **of)
     walk = DriverWalk(
         spark=spark,
         job=job,
         input=DriverInput(job),
-        chance=draw.chance("drivers", program, place[:2]),
+        chance=draw.chance("drivers", program, walk_place[:2]),
         processes=processes,
     )
     walk.begin()

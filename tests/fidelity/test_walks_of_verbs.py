@@ -19,6 +19,7 @@ from tests import draw
 from tests.e2e.late_desk import LateDesk
 from tests.e2e.medallion_shop import MedallionShop
 from tests.fidelity import walk_programs
+from tests.fidelity.driver_process import Processes
 from tests.fidelity.pipeline_walk import PipelineWalk
 from tests.fidelity.verb_walk import Walk
 from tests.fidelity.walk_model import Program
@@ -67,9 +68,16 @@ def test_after_each_verb_table_and_state_are_those_of_the_events_that_count(
 
 
 def test_after_each_verb_each_level_is_what_pandas_computes(
-    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+    world: LocalWorld, processes: Processes, spark: SparkSession
 ) -> None:
-    walk = PipelineWalk(MedallionShop.open(world, tmp_path), draw.chance("pipeline walk"))
+    shop = MedallionShop.open(world, processes.directory / "walk")
+    walk = PipelineWalk(
+        shop=shop,
+        chance=draw.chance("pipeline walk"),
+        config=str(shop.directory / "savepoints.toml"),
+        processes=processes,
+        changes=300,
+    )
     walk.sell()
     walk.check()
     for _ in range(STEPS_OF_A_PIPELINE):

@@ -25,6 +25,7 @@ from savepoints.operations.fork.verdict import (
     worst,
 )
 from savepoints.operations.inspect.diff import diff
+from savepoints.operations.savepoint import history
 from savepoints.outputs.compare import by_key, sql_metrics
 from savepoints.outputs.compare.by_key import OutputDifference
 from savepoints.outputs.compare.sql_metrics import Figure
@@ -68,7 +69,8 @@ def compare_at(
     Raises:
         IncompatibleError: If outputs cannot be compared, or Spark cannot read some state.
     """
-    found = [store.catalog.find(one) for one in savepoints]
+    settings = bindings.complete(store)
+    found = [history.named_as_bound(store.catalog.find(one), settings) for one in savepoints]
     _require_comparable(found)
     wanted = {**store.settings.compare.metrics, **(metrics or {})}
     return Comparing(store, found, keys or {}, wanted, sample, state, ran, progress).comparison()

@@ -9,6 +9,7 @@ from savepoints.config.settings import QuerySettings
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import OutputVersion, Savepoint
+from savepoints.operations.savepoint import history
 from savepoints.runtime import app as apps
 from savepoints.store import bindings
 from savepoints.store.root import Store
@@ -52,6 +53,7 @@ def bind_fork(
     generations = {saved.query: saved.generation}
     completed = bindings.complete(store, generations=generations)
     origin, table = completed.queries.get(saved.query), store.settings.queries.get(name)
+    saved = history.named_as_bound(saved, completed)
     if table is not None:
         _refuse_contradictions(name, table, app, checkpoints, outputs)
     follows = table or origin

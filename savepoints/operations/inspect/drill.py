@@ -21,7 +21,7 @@ from savepoints.errors import NoCommittedBatchError
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, hashes_agree
 from savepoints.observe.recorder import recording
-from savepoints.operations.savepoint import forms, restore, restore_checks
+from savepoints.operations.savepoint import forms, history, restore, restore_checks
 from savepoints.operations.savepoint.output_versions import outputs_of
 from savepoints.outputs.compare import by_row
 from savepoints.plan import Progress, silent
@@ -130,7 +130,7 @@ def drill(
         SavepointsError: If the restore or the replay fails.
     """
     settings = bindings.complete(store)
-    savepoint = store.catalog.find(name, query=query)
+    savepoint = history.named_as_bound(store.catalog.find(name, query=query), settings)
     if not even_broken:
         restore_checks.refuse_broken(savepoint)
     with (

@@ -133,7 +133,7 @@ class _Known:
     def outputs(self) -> dict[str, str]:
         """Table URI of each output: by the newest savepoint, and by the settings."""
         pinned = {one.name: one.uri for saved in self.saved[:1] for one in saved.outputs}
-        return {**pinned, **(self.bound.outputs if self.bound else {})}
+        return history.located(pinned, self.bound)
 
     def saved_output(self, name: str, uri: str) -> tuple[OutputVersion, Savepoint] | None:
         """Return an output as the newest savepoint that has it knew it."""
@@ -141,7 +141,7 @@ class _Known:
             (
                 (output, one)
                 for one in self.saved
-                for output in one.outputs
+                for output in history.named_as_now(one, {name: uri}).outputs
                 if (output.name, output.uri) == (name, str(Location.of(uri)))
             ),
             None,

@@ -13,6 +13,7 @@ from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.operations.rollback import skipped_records
+from savepoints.operations.savepoint.history import named_as_now
 from savepoints.runtime.archive_of import is_before
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events import offset_ranges
@@ -128,7 +129,7 @@ class LiveQuery:
     def savepoints(self) -> list[Savepoint]:
         """Return those that its present comes from, as far back as it goes, the newest first."""
         found = [
-            one
+            named_as_now(one, self.inputs.bound.outputs)
             for one in self.history.savepoints
             if one.state == "complete" and self.reach.has(one)
         ]

@@ -39,6 +39,7 @@ from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
+from savepoints.store.savepoint import labels
 from savepoints.store.tables import catalog
 
 _POLL_SECONDS = 0.2
@@ -70,6 +71,11 @@ class GroupPlan(Plan):
     taken: tuple[str, ...]
     forms: tuple[Form, ...]
     topic_edges: tuple[TopicEdge, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """That of its savepoints."""
+        return f"part of the group {self.tag}"
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,7 @@ def execute(
         taken = list(_tagged(store, plan.members, plan.tag).values())
         if any(one.query == name for one in taken):
             continue
-        saved = _fitting(
+        saved = _half_tagged(plan, store, name) or _fitting(
             plan, store, name, taken, time.monotonic() + wait.total_seconds(), progress
         )
         tag.execute(tag.plan(store, saved.id, add=[plan.tag]), store)
@@ -189,6 +195,16 @@ def execute(
     if made.problems:
         raise _unfit(plan, made.problems)
     return made
+
+
+def _half_tagged(plan: GroupPlan, store: Store, name: str) -> Savepoint | None:
+    """Return what an interrupted run has tagged in its labels, and not yet in the catalog."""
+    for one in catalog.select(store.catalog.all(), query=name):
+        if one.description == plan.description:
+            said = labels.read(store.root, one.id)
+            if said and plan.tag in said.tags:
+                return one
+    return None
 
 
 def _fitting(
@@ -226,9 +242,7 @@ def _saved(
 ) -> tuple[CreatePlan, Savepoint]:
     """Take a savepoint of a query, after the one that another process takes at this moment."""
     while True:
-        saving = create.plan(
-            store, query=name, forms=plan.forms, description=f"part of the group {plan.tag}"
-        )
+        saving = create.plan(store, query=name, forms=plan.forms, description=plan.description)
         try:
             before = _begun_is_committed(plan, store, saving, deadline, progress)
             return saving, create.execute(saving, store, before=before)

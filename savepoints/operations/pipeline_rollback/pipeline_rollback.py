@@ -37,8 +37,6 @@ from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 
 _WAIT = timedelta(minutes=10)
-# Names of the steps of an undo begin with it, and the query.
-_UNDO = "undo."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +140,7 @@ def _way_back(
     if gone_on and not begun:
         joint_plan.discard(back, store, progress)
         way = rollback_plan.way_back(store, plan)
-        log.record_instead(_UNDO, journal.UNDOING, plan=way)
+        log.record_instead(journal.UNDO, journal.UNDOING, plan=way)
         return way
     for one in back.transitions:
         generation_change.refuse_gone_on(one, parts[one.query])
@@ -150,7 +148,7 @@ def _way_back(
 
 
 def _part_of_undo(log: Journal, query: str) -> Journal:
-    return log.part(f"{_UNDO}{query}")
+    return log.part(f"{journal.UNDO}{query}")
 
 
 def _move(

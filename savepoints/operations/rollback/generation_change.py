@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from savepoints.checkpoint import position
 from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.errors import (
     QueryRunningError,
@@ -377,12 +378,15 @@ def _half_behind(plan: TransitionPlan) -> StalePlanError:
 def has_gone_on(plan: TransitionPlan, log: Journal) -> bool:
     """Return True if a query has other batches than its plan knows, and no generation begun.
 
-    Also one that is in an output that was taken back, and not in the checkpoint.
+    Also one that is in an output that was taken back, and only begun in the checkpoint. Without
+    that it is one of the operation's own, which brings a reader to where its table goes back to.
     """
     if log.is_done(journal.GENERATION_BEGUN):
         return False
     newest = safety_savepoint.newest_batch(plan.from_checkpoint)
-    return newest != plan.from_batch or bool(_overtaken(plan))
+    begun = position.newest_in(Location.of(plan.from_checkpoint), "offsets")
+    committed = -1 if newest is None else newest
+    return newest != plan.from_batch or (begun > committed and bool(_overtaken(plan)))
 
 
 def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:

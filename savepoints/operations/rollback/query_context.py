@@ -43,13 +43,14 @@ class QueryContext:
         """Read it, each table of the store once."""
         store = store.snapshot()
         settings = bindings.complete(store)
+        outputs = history.output_uris(store, query, settings)
         return cls(
             store,
             settings,
             store.generations.current(query),
             store.generations.next_number(query),
-            tuple(history.history(store, query)),
-            history.output_uris(store, query, settings),
+            tuple(history.named_as_now(one, outputs) for one in history.history(store, query)),
+            outputs,
             history.output_topics(store.catalog.all(), query, settings),
         )
 

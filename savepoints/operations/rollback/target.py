@@ -35,8 +35,7 @@ from savepoints.model import Form, OutputVersion, Savepoint, new_id
 from savepoints.moments import refuse_future, require_zone, rfc3339, to_milliseconds, utc_now
 from savepoints.operations.rollback import last_operation
 from savepoints.operations.rollback.query_context import QueryContext
-from savepoints.operations.savepoint import create, output_versions
-from savepoints.operations.savepoint.history import output_uris
+from savepoints.operations.savepoint import create, history, output_versions
 from savepoints.runtime.archive_of import archives_of
 from savepoints.runtime.bounded import table_ends
 from savepoints.runtime.bounded.bounded_tables import TableEnd
@@ -165,10 +164,11 @@ def resolve(context: QueryContext, point: Point) -> ResolvedTarget:
     store, query = context.store, context.query
     if isinstance(point, Named):
         found = store.catalog.find(point.name, query=query)
-        return _of_savepoint(found, (found.id,))
+        return _of_savepoint(history.named_as_now(found, context.output_uris), (found.id,))
     said = words(point, query)
     if isinstance(point, BeforeLast):
-        return _of_savepoint(_before_last(store, query), said)
+        before = _before_last(store, query)
+        return _of_savepoint(history.named_as_now(before, context.output_uris), said)
     if isinstance(point, AtBatch):
         return _of_batch(context, point.batch_id, said)
     refuse_future(point.moment, hint="choose a time in the past")
@@ -192,7 +192,7 @@ def save_batch(
         query,
         checkpoint=checkpoint,
         batch_id=batch_id,
-        outputs=output_uris(store, query, settings),
+        outputs=history.output_uris(store, query, settings),
         description="saved as a rollback target",
         savepoint_id=savepoint_id,
         kind="manual",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from savepoints.config.settings import Settings
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.io import Location
 from savepoints.model import Cut, Form, Generation, Savepoint
 from savepoints.operations.savepoint import forms
 from savepoints.store.root import Store
@@ -70,8 +71,40 @@ def saved(
 
 def output_uris(store: Store, query: str, settings: Settings) -> dict[str, str]:
     """Return where the outputs of a query are: by its newest savepoint, and by the settings."""
-    bound = settings.queries.get(query)
-    return {**pinned_uris(store, query), **(bound.outputs if bound else {})}
+    return located(pinned_uris(store, query), settings.queries.get(query))
+
+
+def located(pinned: Mapping[str, str], bound: QuerySettings | None) -> dict[str, str]:
+    """Return where outputs are by a savepoint and by the settings, each table once."""
+    wanted = bound.outputs if bound else {}
+    places = {str(Location.of(uri)) for uri in wanted.values()}
+    return {**{name: uri for name, uri in pinned.items() if uri not in places}, **wanted}
+
+
+def named_as_now(savepoint: Savepoint, outputs: Mapping[str, str]) -> Savepoint:
+    """Return a savepoint whose outputs have the names that these tables have now.
+
+    A driver without settings calls a table by its directory, and an App by a name of its own.
+
+    Args:
+        outputs: Tables by their names.
+    """
+    names = {str(Location.of(uri)): name for name, uri in outputs.items()}
+    taken = {one.name for one in savepoint.outputs}
+    called = {one.name: names.get(one.uri, one.name) for one in savepoint.outputs}
+    return replace(
+        savepoint,
+        outputs=tuple(
+            one if called[one.name] in taken else replace(one, name=called[one.name])
+            for one in savepoint.outputs
+        ),
+    )
+
+
+def named_as_bound(savepoint: Savepoint, settings: Settings) -> Savepoint:
+    """Return a savepoint whose outputs have the names that the settings give to their tables."""
+    bound = settings.queries.get(savepoint.query)
+    return savepoint if bound is None else named_as_now(savepoint, bound.outputs)
 
 
 def pinned_uris(store: Store, query: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ a rewind, older lineages are ambiguous.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from savepoints.io_errors import plain
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import log
 from savepoints.outputs.delta.log import Commit
-from savepoints.outputs.delta.write import is_later_generation
+from savepoints.outputs.delta.write import is_later_generation, is_same_generation
 from savepoints.outputs.file_sink import file_sink
 from savepoints.spark.columns import quoted
 from savepoints.uri import Uri
@@ -177,8 +177,9 @@ def version_of_batch(name: str, uri: str, app_ids: Sequence[str], batch_id: int)
 
     Args:
         app_ids: The `txn` application ids under which the query may write. Its batches are looked
-            for under all of them; the first that the table knows is the one under which it
-            continues, or the first of all when it knows none yet.
+            for under all of them, and under those of the same generation that call the output
+            otherwise, as an App and a driver may; the first that the table knows is the one under
+            which it continues, or the first of all when it knows none yet.
     """
     location = Location.of(uri)
     try:
@@ -271,11 +272,11 @@ def commit_of_batch(uri: str, app_id: str, batch_id: int) -> Commit:
 def _known(uri: str, table: DeltaTable, app_ids: Sequence[str]) -> list[str]:
     """Return the application ids that a table knows, or its log, if it forgets them."""
     known = [app for app in app_ids if table.transaction_version(app) is not None]
+    known = known or _ours(log.transactions(uri, int(table.version())), app_ids)
     if known or RETENTION_OF_IDS not in table.metadata().configuration:
         return known
     found = (
-        [app for app in app_ids if app in commit.transactions]
-        for commit in log.commits(uri, int(table.version()))
+        _ours(commit.transactions, app_ids) for commit in log.commits(uri, int(table.version()))
     )
     return next(filter(None, found), [])
 
@@ -317,7 +318,17 @@ def _of_writer(uri: str, table: DeltaTable, app_ids: Sequence[str], batch_id: in
 
 def _reached(transactions: dict[str, int], app_ids: Sequence[str]) -> int | None:
     """Return the newest batch under any of the ids, None when there is none of them."""
-    return max((transactions[one] for one in app_ids if one in transactions), default=None)
+    return max((transactions[one] for one in _ours(transactions, app_ids)), default=None)
+
+
+def _ours(transactions: Collection[str], app_ids: Sequence[str]) -> list[str]:
+    """Return the given ids, and those of their generations under other names of the output."""
+    same = [
+        app
+        for app in transactions
+        if app not in app_ids and any(is_same_generation(app, one) for one in app_ids)
+    ]
+    return [*(app for app in app_ids if app in transactions), *same]
 
 
 def _ended(transactions: dict[str, int], app_ids: Sequence[str]) -> bool:

@@ -25,10 +25,22 @@ def app_id(query: str, output: str, generation: int) -> str:
 
 
 def is_later_generation(app: str, than: str) -> bool:
-    """Return True if both are ids of generations of one output, the first of a later one."""
-    (output, _, number), (same, _, before) = app.rpartition("/"), than.rpartition("/")
-    numbered = number.isdecimal() and before.isdecimal()
-    return bool(output) and output == same and numbered and int(number) > int(before)
+    """Return True if both are ids of generations of one query, the first of a later one."""
+    query, number = _generation(app)
+    same, before = _generation(than)
+    return bool(query) and query == same and number > before
+
+
+def is_same_generation(app: str, than: str) -> bool:
+    """Return True if both are ids of one generation, which may have called the output otherwise."""
+    return bool(_generation(app)[0]) and _generation(app) == _generation(than)
+
+
+def _generation(app: str) -> tuple[str, int]:
+    """Return the query and the number of the generation in an id, "" if it is no such id."""
+    query, _, rest = app.partition("/")
+    number = rest.rpartition("/")[2]
+    return (query, int(number)) if "/" in rest and number.isdecimal() else ("", 0)
 
 
 def owner_prefix(query: str) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, is_added
 from savepoints.errors import SourceDataGoneError, UsageError
@@ -39,6 +38,15 @@ class Target:
     kind: TargetKind
     number: int = 0
     offsets: KafkaOffsets | None = None
+
+
+class Passed(NamedTuple):
+    """From where to where a query was set in a partition, with its state kept."""
+
+    topic: str
+    partition: int
+    begin: int
+    to: int
 
 
 @dataclass(frozen=True)
@@ -71,21 +79,26 @@ class Move:
         return self.why != _STAYS and (self.to > 0 or self.from_archive > 0)
 
     @property
+    def passed(self) -> Passed:
+        """What is skipped by it, or read again."""
+        current = self.earliest if self.current is None else self.current
+        return Passed(self.topic, self.partition, current, self.to)
+
+    @property
     def records(self) -> int:
         """Offsets to read again (negative: to skip), from the current position."""
         return (self.earliest if self.current is None else self.current) - self.to
 
 
-def skipped(resets: Iterable[Sequence[Move]]) -> Skips:
-    """Return what a query never read that was reset with its state kept, the oldest reset first.
+def skipped(moves: Iterable[Passed]) -> Skips:
+    """Return what a query never read that was set elsewhere with its state kept, the oldest first.
 
-    A later reset to an earlier offset reads what was skipped after it.
+    Who is set to an earlier offset later reads what was skipped after it.
     """
     found: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for one in chain.from_iterable(resets):
+    for one in moves:
         before = found.get((one.topic, one.partition), [])
-        current = one.earliest if one.current is None else one.current
-        still = [(begin, min(end, one.to)) for begin, end in [*before, (current, one.to)]]
+        still = [(begin, min(end, one.to)) for begin, end in [*before, (one.begin, one.to)]]
         found[one.topic, one.partition] = [(begin, end) for begin, end in still if begin < end]
     return {place: tuple(ranges) for place, ranges in found.items() if ranges}
 

@@ -22,6 +22,8 @@ from savepoints.store.savepoint.sealed import Document
 
 # A step of every operation that is taken back: from then on it cannot be finished any more.
 UNDOING = "undoing"
+# With it begin the steps by which several queries go back when their operation is undone.
+UNDO = "undo."
 # The step of every operation that gives a query its next generation.
 GENERATION_BEGUN = "generation_begun"
 _UNFINISHED = "operations"
@@ -79,12 +81,29 @@ class Operation:
     @property
     def generations_begun(self) -> tuple[tuple[str, int], ...]:
         """The generations that it has begun so far, by query and number."""
-        steps = ((step.rpartition("."), facts) for step, facts in self.done.items())
+        undo = UNDO if UNDOING in self.done else ""
+        steps = (
+            (step.removeprefix(undo).rpartition("."), facts) for step, facts in self.done.items()
+        )
         return tuple(
             (query or self.query, facts["generation"])
             for (query, _, step), facts in steps
             if step == GENERATION_BEGUN
         )
+
+    @property
+    def members(self) -> Mapping[str, Mapping[str, Any]]:
+        """What was planned for each query that went back with others, by query; none for others.
+
+        Of an operation on several that was taken back, it is what took them back.
+        """
+        undo = self.done.get(UNDOING, {}).get("plan") or self.plan
+        return {one["rollback"]["query"]: one for one in undo.get("members", ())}
+
+    def step_of(self, query: str, step: str) -> Mapping[str, Any]:
+        """Return what a finished step of one query of several has recorded."""
+        undo = UNDO if UNDOING in self.done else ""
+        return self.done[f"{undo}{query}.{step}"]
 
     @property
     def done_text(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from savepoints.operations.pipeline import group_savepoint
 from savepoints.operations.pipeline.group_savepoint import Group
 from savepoints.operations.savepoint import create
 from savepoints.store.locks import lease
+from savepoints.store.savepoint import labels
+from tests.killed import killed_at
 from tests.pipelines import BATCH, Queries, next_version
 
 pytestmark = pytest.mark.drawn(4)
@@ -236,6 +239,23 @@ def test_stopped_anywhere_and_run_again_there_is_one_of_each(
     again = taken(queries)
 
     assert again.problems == ()
+    tagged = [one.query for one in queries.store.catalog.all() if "group" in one.tags]
+    assert sorted(tagged) == ["bronze", "gold", "silver"]
+
+
+def test_trap_killed_while_it_tags_a_second_savepoint_got_the_tag(
+    queries: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels are written before the catalog, from which the tag was missing."""
+    chain(queries)
+    killed_at(monkeypatch, "group.saved", lambda: taken(queries))
+    (gold,) = queries.store.catalog.all()
+    labels.change(queries.store.root, gold, lambda old: replace(old, tags=("group",)))
+
+    again = taken(queries)
+
+    assert again.savepoints[0].id == gold.id
+    queries.store.rebuild_catalog().execute()
     tagged = [one.query for one in queries.store.catalog.all() if "group" in one.tags]
     assert sorted(tagged) == ["bronze", "gold", "silver"]
 

@@ -126,6 +126,25 @@ def test_trap_a_driver_has_another_table_of_the_same_name_since_the_savepoint(
     assert rollback.plan(query.store, newest.id, to=target).outputs[0].output.uri == other.output
 
 
+@pytest.mark.parametrize("bound", [False, True], ids=["newest-savepoint", "settings"])
+def test_trap_a_driver_and_an_app_give_one_table_two_names(query: Query, bound: bool) -> None:
+    """A driver without settings calls it by its directory; neither could go back to the other's."""
+    if bound:
+        app = QuerySettings(app="a:b", checkpoints="unused", outputs={"rows": query.output})
+        settings = Settings(queries={"totals": app})
+        query = dataclasses.replace(query, store=Store.at(str(query.store.root), settings=settings))
+    else:
+        take(query.store, query.checkpoint, outputs={"rows": query.output})
+
+    done = rollback.execute(query.plan(), query.store)
+
+    assert query.rows == [0, 1]
+    assert [one.name for one in query.store.catalog.find(done.safety_id or "").outputs] == ["rows"]
+    back = rollback.plan(query.store, BeforeLast(), query="totals", to=str(query.place / "again"))
+    rollback.execute(back, query.store)
+    assert query.rows == [0, 1, 2, 3]
+
+
 def test_a_rollback_can_be_undone_by_its_safety_savepoint(query: Query) -> None:
     done = rollback.execute(query.plan(), query.store)
     assert done.safety_id

@@ -685,19 +685,35 @@ def test_trap_a_query_that_run_took_over_has_batches_under_two_ids(output: Outpu
     assert output.version_of(2, SECOND, spark) == (8, SECOND, 2)
 
 
+def test_trap_a_driver_that_calls_the_output_otherwise_has_the_commits_of_its_generation(
+    output: Output,
+) -> None:
+    """A savepoint of a driver had the rows of before a merge, with the state of after it."""
+    spark = "6a4c1d8e-8f0e-4a43-9d3c-3a3b8bb3ce3f"
+    output.write(0, "orders/out/1")
+    assert output.version_of(0, APP, spark) == (1, "orders/out/1", 0)
+    assert output.write(1, spark) == 2
+    corrected = output.write(1, "orders/out/2")
+
+    assert output.version_of(1, SECOND, spark) == (corrected, spark, 1)
+    assert output.version_of(1, APP, spark)[0] == 2
+    assert output.version_of(1, OTHER, spark)[0] == 2
+
+
 @pytest.mark.parametrize(
     ("app", "than", "later"),
     [
         ("orders/totals/10", "orders/totals/9", True),
         ("orders/totals/2", "orders/totals/2", False),
         ("orders/totals/1", "orders/totals/2", False),
-        ("orders/audit/2", "orders/totals/1", False),
+        ("orders/audit/2", "orders/totals/1", True),
+        ("returns/totals/2", "orders/totals/1", False),
         ("shop-2", "shop-1", False),
         ("2", "1", False),
         ("orders/totals/next", "orders/totals/1", False),
     ],
 )
-def test_a_later_generation_is_one_of_the_same_output(app: str, than: str, later: bool) -> None:
+def test_a_later_generation_is_one_of_the_same_query(app: str, than: str, later: bool) -> None:
     assert is_later_generation(app, than) == later
 
 

@@ -11,6 +11,7 @@ from savepoints.errors import SourceDataGoneError, UsageError
 from savepoints.sources.kafka.offsets import Range, Ranges
 from savepoints.sources.kafka.reset_targets import (
     Move,
+    Passed,
     Target,
     parse_scope,
     resolve,
@@ -185,17 +186,15 @@ def test_what_is_not_refused_is_within_what_kafka_has(
 
 
 def test_what_resets_with_kept_state_skipped_is_what_none_of_them_read_later() -> None:
-    def reset(current: int | None, to: int, part: int = 0) -> Move:
-        return Move("orders", part, current, to, earliest=5, end=100)
+    def reset(current: int | None, to: int, part: int = 0) -> Passed:
+        return Move("orders", part, current, to, earliest=5, end=100).passed
 
     assert skipped([]) == {}
-    assert skipped([[reset(40, 30)]]) == {}
-    assert skipped([[reset(40, 60), reset(None, 7, part=1)]]) == {
+    assert skipped([reset(40, 30)]) == {}
+    assert skipped([reset(40, 60), reset(None, 7, part=1)]) == {
         ("orders", 0): ((40, 60),),
         ("orders", 1): ((5, 7),),
     }
-    assert skipped([[reset(40, 60)], [reset(70, 80)]]) == {("orders", 0): ((40, 60), (70, 80))}
-    assert skipped([[reset(40, 60)], [reset(70, 50)]]) == {("orders", 0): ((40, 50),)}
-    assert skipped([[reset(40, 60)], [reset(70, 20)], [reset(90, 99)]]) == {
-        ("orders", 0): ((90, 99),)
-    }
+    assert skipped([reset(40, 60), reset(70, 80)]) == {("orders", 0): ((40, 60), (70, 80))}
+    assert skipped([reset(40, 60), reset(70, 50)]) == {("orders", 0): ((40, 50),)}
+    assert skipped([reset(40, 60), reset(70, 20), reset(90, 99)]) == {("orders", 0): ((90, 99),)}

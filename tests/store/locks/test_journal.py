@@ -165,3 +165,21 @@ def test_trap_an_operation_that_ends_between_two_lists_is_in_none(
 
     assert len(seen) == 2
     assert [(one.id, one.state) for one in found] == [("op-2", "unfinished"), ("op-1", "finished")]
+
+
+def test_trap_what_an_undo_of_several_queries_began_is_found_by_their_names(
+    on_local: Location,
+) -> None:
+    """It was recorded for a query `undo.silver`, which nobody asks for."""
+    back = {"members": [{"rollback": {"query": "silver"}, "topic_reads": ["a read"]}]}
+    begun = Journal.begin(on_local, operation("silver"))
+    begun.record(journal.UNDOING, plan=back)
+    part = begun.part(f"{journal.UNDO}silver")
+    part.record("topics_ended", ends={"lines": [7]})
+    part.record(journal.GENERATION_BEGUN, generation=3)
+    begun.finish(undone=True)
+
+    found = journal.by_generation(on_local)["silver", 3]
+
+    assert found.members["silver"]["topic_reads"] == ["a read"]
+    assert found.step_of("silver", "topics_ended")["ends"] == {"lines": [7]}
