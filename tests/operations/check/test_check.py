@@ -370,14 +370,14 @@ def test_outputs_that_do_not_last_as_long_as_savepoints(
 @pytest.mark.parametrize(
     ("rules", "kept"),
     [
-        ({"keep_daily": 7}, None),
-        ({"keep_last": 6, "keep_daily": 7, "keep_monthly": 12}, "for 360 days"),
-        ({"keep_weekly": 5}, "for 35 days"),
-        ({"keep_daily": -1}, "for ever"),
+        (RetentionSettings(keep_daily=7), None),
+        (RetentionSettings(keep_last=6, keep_daily=7, keep_monthly=12), "for 360 days"),
+        (RetentionSettings(keep_weekly=5), "for 35 days"),
+        (RetentionSettings(keep_daily=-1), "for ever"),
     ],
 )
 def test_trap_savepoints_kept_by_count_longer_than_the_versions_of_an_output(
-    rules: dict[str, int], kept: str | None, local_store: Store, on_local: Location
+    rules: RetentionSettings, kept: str | None, local_store: Store, on_local: Location
 ) -> None:
     uri = str(on_local / "output")
     mark = CommitProperties(app_transactions=[Transaction(query_id("changelog"), 0)])
@@ -385,7 +385,7 @@ def test_trap_savepoints_kept_by_count_longer_than_the_versions_of_an_output(
     checkpoint = unpack("changelog", on_local / "checkpoint")
     take(local_store, checkpoint, outputs={"totals": uri})
 
-    found = seen(local_store, Settings(retention=RetentionSettings(**rules)))
+    found = seen(local_store, Settings(retention=rules))
 
     output = found["output totals of totals"]
     assert output.grade == ("ok" if kept is None else "warning")
