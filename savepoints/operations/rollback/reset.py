@@ -286,7 +286,8 @@ def _present(context: QueryContext) -> _Present:
         raise IncompatibleError(
             f"{query} cannot be reset because of source {not_kafka[0]}: a reset works only for "
             "a query that reads only Kafka topics or only Delta tables",
-            hint="roll back to a savepoint or a retained batch instead: savepoints rollback --help",
+            hint=f"roll back instead, to a savepoint (savepoints rollback NAME --query {query}) or "
+            f"to a retained batch (savepoints rollback --at-batch N --query {query})",
             query=query,
         )
     return _Present(
