@@ -321,6 +321,16 @@ def no_source_check(starts: str, more: str = "") -> Callable[[Function], Functio
     )
 
 
+def no_safety_savepoint(verb: str) -> Callable[[Function], Function]:
+    """Return `--no-safety-savepoint` of commands that leave a generation."""
+    return click.option(
+        "--no-safety-savepoint",
+        is_flag=True,
+        help="Do not take a safety savepoint, for example because the checkpoint is damaged. The "
+        f"{verb} then cannot be undone.",
+    )
+
+
 # Of commands that restore.
 restored_form = click.option(
     "--format",

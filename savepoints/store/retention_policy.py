@@ -19,6 +19,7 @@ Four differences, all of which keep more:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
@@ -29,6 +30,9 @@ from savepoints.config.settings import RetentionSettings
 from savepoints.model import GROUP_TAG, Labels, Savepoint
 
 ALL = -1
+
+# Months have no fixed length; 30 days are near enough.
+_DAYS = {"hourly": 1 / 24, "daily": 1, "weekly": 7, "monthly": 30}
 
 KeepReasons = dict[str, tuple[str, ...]]
 
@@ -70,6 +74,17 @@ class RetentionPolicy:
     def is_empty(self) -> bool:
         """Return True if it names nothing to keep; such a policy removes nothing."""
         return not (any(self.counts.values()) or self.keep_within or self.keep_tags)
+
+    @property
+    def days(self) -> float:
+        """For how many days the rules keep savepoints; infinite if one of them keeps all.
+
+        That of `keep_last` depends on how often they are taken, so it counts only where it is all.
+        """
+        if ALL in self.counts.values():
+            return math.inf
+        within = (self.keep_within or timedelta()) / timedelta(days=1)
+        return max(within, *(self.counts[name] * days for name, days in _DAYS.items()))
 
     @classmethod
     def of(cls, section: RetentionSettings) -> RetentionPolicy:

@@ -114,7 +114,7 @@ def command(
         raise PartlyDoneError(
             f"savepoint {savepoint.id} is complete in its native form, but its canonical rows "
             f"could not be written: {savepoint.rows_missing}",
-            hint="add the rows once nothing prevents that any more: savepoints export "
+            hint="add the rows once the cause is removed: savepoints export "
             f"{savepoint.id}; or take savepoints without rows: --format native",
             savepoint=savepoint.id,
         )

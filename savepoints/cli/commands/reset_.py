@@ -17,6 +17,7 @@ from savepoints.cli.options import (
     executed,
     mutating,
     next_checkpoint,
+    no_safety_savepoint,
     stopped_said,
 )
 from savepoints.cli.render.next_step import next_step
@@ -109,6 +110,7 @@ _TARGETS = (
     "still has, and without partitions and topics that were deleted.",
 )
 @next_checkpoint
+@no_safety_savepoint("reset")
 @click.option("--export", is_flag=True, help="Print the new offsets as CSV and change nothing.")
 @mutating
 @executed
@@ -124,6 +126,7 @@ def command(
     to: str | None,
     *,
     allow_data_loss: bool,
+    no_safety_savepoint: bool,
     stopped: bool,
     export: bool,
     consent: Consent,
@@ -169,7 +172,11 @@ def command(
         allow_data_loss=allow_data_loss,
         stopped=stopped,
         to=to,
-        words=_words(given, topics, skipped, state, outputs, allow_data_loss=allow_data_loss),
+        save_present=not no_safety_savepoint,
+        words=(
+            *_words(given, topics, skipped, state, outputs, allow_data_loss=allow_data_loss),
+            *(("--no-safety-savepoint",) if no_safety_savepoint else ()),
+        ),
     )
     if export:
         _export(call, plan.offsets)

@@ -13,6 +13,7 @@ from savepoints.cli.options import (
     common,
     mutating,
     next_checkpoint,
+    no_safety_savepoint,
     no_source_check,
     outputs_too,
     stopped_said,
@@ -35,12 +36,7 @@ if TYPE_CHECKING:
 @next_checkpoint
 @outputs_too
 @no_source_check("the query")
-@click.option(
-    "--no-safety-savepoint",
-    is_flag=True,
-    help="Do not take a safety savepoint, for example because the checkpoint is damaged. The "
-    "rollback then cannot be undone.",
-)
+@no_safety_savepoint("rollback")
 @restoring
 @mutating
 @stopped_said

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
-from savepoints.config.settings import RetentionSettings, Settings
+from savepoints.config.settings import Settings
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.inspect.findings import Seen
+from savepoints.operations.maintain import expire
 from savepoints.outputs.delta import batch_version, retention
 from savepoints.outputs.file_sink import file_sink
 from savepoints.store.root import Store
@@ -100,33 +102,33 @@ def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[S
         except SavepointsError as error:
             seen.append(Seen(what, "warning", error.message, error.hint))
             continue
-        within = _within(settings.queries[name].retention if name in settings.queries else None)
-        within = within or _within(settings.retention)
+        kept, readable = expire.policy_of(settings, name).days, files / timedelta(days=1)
         if problem:
             advice = (
                 f"take a new savepoint of {name}; to keep old versions longer, raise "
                 f"{retention.FILES_PROPERTY} of {output.uri}"
             )
             seen.append(Seen(what, "warning", problem, advice))
-        elif within and within > files:
+        elif kept > readable:
+            is_endless = math.isinf(kept)
             seen.append(
                 Seen(
                     what,
                     "warning",
-                    f"savepoints are kept for {_days(within)}, but versions of the output for "
-                    f"{_days(files)}: older savepoints cannot rewind it",
-                    f"set {retention.FILES_PROPERTY} of {output.uri} to 'interval "
-                    f"{within.days + 1} days'",
+                    f"savepoints are kept {'for ever' if is_endless else _for(kept)}, but "
+                    f"versions of the output {_for(readable)}: older savepoints cannot rewind it",
+                    f"set {retention.FILES_PROPERTY} of {output.uri} to "
+                    + ("as long as you may go back" if is_endless else _interval(kept)),
                 )
             )
         else:
-            seen.append(Seen(what, "ok", f"old versions stay readable for {_days(files)}"))
+            seen.append(Seen(what, "ok", f"old versions stay readable {_for(readable)}"))
     return seen
 
 
-def _within(policy: RetentionSettings | None) -> timedelta | None:
-    return policy.keep_within if policy else None
+def _for(days: float) -> str:
+    return f"for {days:.3g} days"
 
 
-def _days(span: timedelta) -> str:
-    return f"{span / timedelta(days=1):.3g} days"
+def _interval(days: float) -> str:
+    return f"'interval {math.floor(days) + 1} days'"

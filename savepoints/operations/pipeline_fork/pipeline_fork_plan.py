@@ -256,7 +256,7 @@ def _refuse_unknown_order(found: Pipeline) -> None:
             f"{found.query} and the queries that read from it cannot be forked together: "
             + "; ".join(one.what for one in unknown),
             hint=f"see who reads whose tables: savepoints pipeline show {found.query}; or fork "
-            "one query: savepoints fork",
+            f"one query: savepoints fork SAVEPOINT NAME --query {found.query}",
             query=found.query,
         )
 
@@ -269,8 +269,9 @@ def _refuse_topics(found: Pipeline) -> None:
             raise NotAlignedError(
                 f"{edge.reader} reads topic {edge.topic}, which {edge.writer} writes, and a topic "
                 f"cannot be forked: the fork of {edge.reader} would continue with the live records",
-                hint="fork the queries one by one (savepoints fork), or start with the query that "
-                f"reads the topic: savepoints pipeline fork {edge.reader} SAVEPOINT NAME",
+                hint="fork the queries one by one (savepoints fork SAVEPOINT NAME --query QUERY), "
+                "or start with the query that reads the topic: savepoints pipeline fork "
+                f"{edge.reader} SAVEPOINT NAME",
                 query=edge.reader,
                 topic=edge.topic,
             )

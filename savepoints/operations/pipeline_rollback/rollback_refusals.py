@@ -41,7 +41,7 @@ def refuse_unknown_order(found: Pipeline, *, every: bool) -> None:
             f"{found.query} and the queries that read from it cannot be rolled back together: "
             + "; ".join(one.what for one in unknown),
             hint=f"see who reads whose tables: savepoints pipeline show {found.query}; or roll "
-            "the queries back one by one: savepoints rollback",
+            f"the queries back one by one: savepoints rollback NAME --query {found.query}",
             query=found.query,
         )
 
@@ -92,7 +92,7 @@ def refuse_unreachable(members: Sequence[PipelineMember], settings: Settings) ->
                     f"{shared[read.table_uri]} would be rewound, so {one.query}, which reads the "
                     "table, would skip the rows that other writers have added since the savepoint",
                     hint="give the writing query a table of its own, or roll the queries back one "
-                    "by one: savepoints rollback",
+                    f"by one: savepoints rollback NAME --query {one.query}",
                     query=one.query,
                     uri=read.table_uri,
                 )

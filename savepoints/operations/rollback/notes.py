@@ -54,12 +54,12 @@ def _passed_over(store: Store, found: ResolvedTarget, moment: datetime, text: st
     )
 
 
-def of_present(checkpoint: str, present: Present) -> Iterator[str]:
+def of_present(checkpoint: str, present: Present, verb: str) -> Iterator[str]:
     """Say why there will be no safety savepoint, if there will be none."""
     if present.batch_id is None:
         yield f"{checkpoint} has no committed batch, so no safety savepoint is taken"
     elif present.safety_id is None:
-        yield "without a safety savepoint, this rollback cannot be undone"
+        yield f"without a safety savepoint, this {verb} cannot be undone"
 
 
 def of_program(now: QuerySettings | None, then: QuerySettings | None) -> Iterator[str]:

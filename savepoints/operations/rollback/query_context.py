@@ -77,8 +77,14 @@ class QueryContext:
             return str(beside(self.current, self.number))
         return str(checkpoint_of(self.bound.checkpoints, self.query, self.number))
 
-    def present(self) -> Present:
-        """Return the batch to save first and the id of its savepoint; see `safety_savepoint`."""
+    def present(self, *, saved: bool = True) -> Present:
+        """Return the batch to save first and the id of its savepoint; see `safety_savepoint`.
+
+        Args:
+            saved: Whether it is to be saved.
+        """
+        if not saved:
+            return Present(safety_savepoint.newest_batch(self.current.checkpoint), None)
         return safety_savepoint.plan(self.current, self.output_uris, self.settings)
 
     def leaving(self, present: Present, operation_id: str | None = None) -> dict[str, Any]:

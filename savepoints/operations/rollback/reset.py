@@ -20,7 +20,12 @@ from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offset
 from savepoints.checkpoint.logs.table_position import TablePosition
 from savepoints.checkpoint.position import CheckpointPosition
 from savepoints.config.settings import QuerySettings
-from savepoints.errors import IncompatibleError, NoCommittedBatchError, TargetExistsError
+from savepoints.errors import (
+    IncompatibleError,
+    NoCommittedBatchError,
+    TargetExistsError,
+    UsageError,
+)
 from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.moments import rfc3339
@@ -119,6 +124,7 @@ class _Request:
     skipped: tuple[str, ...]
     allow_data_loss: bool
     to: str | None
+    save_present: bool
 
     @property
     def text(self) -> str:
@@ -126,7 +132,7 @@ class _Request:
         # A time is left out: `--by-duration` means another one each time it is said.
         exactly = None if isinstance(self.target, datetime) else self.target
         rest = (self.state, self.outputs, self.scope, self.skipped, self.allow_data_loss, self.to)
-        return repr((exactly, *rest))
+        return repr((exactly, *rest) if self.save_present else (exactly, *rest, "unsaved"))
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,7 @@ def plan(
     skipped: Sequence[str] = (),
     allow_data_loss: bool = False,
     to: str | None = None,
+    save_present: bool = True,
     words: Sequence[str] = (),
     stopped: bool = False,
 ) -> ResetPlan:
@@ -171,6 +178,7 @@ def plan(
         allow_data_loss: Accept that Kafka no longer has the first records, or partitions and topics
             that were read, as those that were recreated since.
         to: Checkpoint directory of the new generation, for a query that is not in the settings.
+        save_present: Whether to take a safety savepoint; without it, the reset cannot be undone.
         words: The request as command-line arguments, by which a repeated one is recognised.
         stopped: You have made sure that no driver runs the query; see `activity`.
 
@@ -188,7 +196,9 @@ def plan(
     """
     store = store.snapshot()
     command = " ".join(["savepoints reset", query, *words, "--yes"])
-    asked = _Request(target, state, outputs, scope, tuple(skipped), allow_data_loss, to)
+    asked = _Request(
+        target, state, outputs, scope, tuple(skipped), allow_data_loss, to, save_present
+    )
     activity.refuse_worked_on(store.root, query)
     if (known := journalled.begun(ResetPlan, store, query, VERB, command)) is not None:
         if known.asked != asked.text:
@@ -199,7 +209,7 @@ def plan(
     assumed = activity.refuse_active(context, stopped=stopped)
     way = _way_of_tables(context, now, asked) if now.tables else _way(context, now, asked)
     again = _merged_again(context, reset_offsets.offsets(way.moves))
-    _require_state(query, state, now)
+    _require_state(query, now, asked)
     checkpoint = context.checkpoint(to)
     rewound = next_outputs.of_reset(
         context,
@@ -208,7 +218,7 @@ def plan(
         begun=now.begun,
         begin_at=way.begin_at,
     )
-    present = context.present()
+    present = context.present(saved=save_present)
     return ResetPlan(
         **context.leaving(present),
         verb=VERB,
@@ -216,7 +226,12 @@ def plan(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(context, way, state, checkpoint, rewound),
         ),
-        warnings=(*assumed, *way.notes, *_warnings(context, way, again, asked, rewound)),
+        warnings=(
+            *assumed,
+            *notes.of_present(context.current.checkpoint, present, VERB),
+            *way.notes,
+            *_warnings(context, way, again, asked, rewound),
+        ),
         command=command,
         savepoint_id=present.safety_id if state == "keep" else None,
         checkpoint=checkpoint,
@@ -283,7 +298,8 @@ def _present(context: QueryContext) -> _Present:
         raise IncompatibleError(
             f"{query} cannot be reset because of source {not_kafka[0]}: a reset works only for "
             "a query that reads only Kafka topics or only Delta tables",
-            hint="roll back to a savepoint or a retained batch instead: savepoints rollback --help",
+            hint=f"roll back instead, to a savepoint (savepoints rollback NAME --query {query}) or "
+            f"to a retained batch (savepoints rollback --at-batch N --query {query})",
             query=query,
         )
     return _Present(
@@ -364,8 +380,16 @@ def _unstarted(
     return _Present(None, now.begun, names, tuple(positions))
 
 
-def _require_state(query: str, state: State, now: _Present) -> None:
-    if state == "keep" and now.batch_id is None:
+def _require_state(query: str, now: _Present, asked: _Request) -> None:
+    if asked.state == "empty":
+        return
+    if not asked.save_present:
+        raise UsageError(
+            "there would be no safety savepoint to keep the state from",
+            hint="start with empty state, --state empty; or omit --no-safety-savepoint",
+            query=query,
+        )
+    if now.batch_id is None:
         raise NoCommittedBatchError(
             f"{query} has no committed batch, so there is no state to keep",
             hint="omit --state to start with empty state",
@@ -438,8 +462,6 @@ def _warnings(
             f"({listed}) will also be read again, in order of event time; to exclude a "
             "merge, first roll back to before it"
         )
-    if now.batch_id is None:
-        warnings.append("nothing has been committed yet, so no safety savepoint is taken")
     if state == "keep" and again:
         warnings.append(f"{count_text(again, 'record')} will be applied to the kept state twice")
     if state == "keep" and again and now.watermark_ms:

@@ -33,7 +33,6 @@ from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.generation_change import Moved, OwnStep, TransitionPlan, Work
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.run_to_point import RestoredQuery
-from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import restore, restore_checks
 from savepoints.outputs.delta import unreadable_versions
@@ -240,11 +239,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         if asked.outputs_are == "rewound"
         else next_outputs.kept(context, found, bound)
     )
-    present = (
-        context.present()
-        if asked.save_present
-        else Present(safety_savepoint.newest_batch(context.current.checkpoint), None)
-    )
+    present = context.present(saved=asked.save_present)
     return RollbackPlan(
         **context.leaving(present),
         verb=VERB,
@@ -254,7 +249,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         ),
         warnings=(
             *source_notes,
-            *notes.of_present(context.current.checkpoint, present),
+            *notes.of_present(context.current.checkpoint, present, VERB),
             *(
                 notes.of_records(context.current.checkpoint, present.batch_id, found.offsets)
                 if found.ends is None and asked.sources is None

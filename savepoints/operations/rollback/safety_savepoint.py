@@ -15,8 +15,9 @@ from savepoints.operations.savepoint import output_versions
 from savepoints.plan import Step
 
 _UNSAFE = (
-    "roll back without a safety savepoint (this rollback cannot be undone): savepoints rollback "
-    "NAME --no-safety-savepoint"
+    "go without a safety savepoint, which cannot be undone: savepoints rollback NAME "
+    "--no-safety-savepoint, or to give up the state savepoints reset QUERY --to-current "
+    "--no-safety-savepoint"
 )
 
 

@@ -151,7 +151,8 @@ def query_of(store: Store, query: str | None) -> str:
     if not queries:
         raise NotFoundError(
             f"the store {store.root} has no queries yet",
-            hint="check the URI of the store, or take the first savepoint: savepoints create",
+            hint="check the URI of the store, or take the first savepoint: savepoints create "
+            "--checkpoint URI --name QUERY",
         )
     raise UsageError(
         f"the store has {len(queries)} queries, so it is unclear which one is meant",

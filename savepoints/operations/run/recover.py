@@ -173,7 +173,8 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
         f"the checkpoint of {query} is damaged ({problem}), and no savepoint that it could be "
         f"recovered from is intact (checked: {len(known)})",
         hint=f"start over from the first record: savepoints reset {query} --to-earliest "
-        f"--outputs truncate; or see the savepoints: savepoints list --query {query}",
+        "--outputs truncate --no-safety-savepoint; or see the savepoints: savepoints list "
+        f"--query {query}",
         query=query,
         savepoints=[one.id for one in known],
     )

@@ -473,7 +473,7 @@ def _without_rows(made: Manifest, error: Exception) -> Manifest:
         reason = cause.message
     _LOG.error(
         "could not write the state rows of %s, so it has only the native form: %s; add the rows "
-        "once nothing prevents that any more: savepoints export %s",
+        "once the cause is removed: savepoints export %s",
         made.savepoint.id,
         reason,
         made.savepoint.id,

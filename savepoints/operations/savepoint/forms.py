@@ -11,7 +11,7 @@ from savepoints.model import FORMS, Form, Savepoint
 from savepoints.spark import classic
 from savepoints.spark.versions import SparkVersion
 
-_EXPORT_LATER = "run `savepoints export` where Spark 4.2 is installed"
+_EXPORT_LATER = "run `savepoints export NAME` where Spark 4.2 is installed"
 
 
 def choose(files: CutFiles, wanted: Sequence[Form]) -> tuple[tuple[Form, ...], tuple[str, ...]]:

@@ -295,7 +295,7 @@ def _failures() -> AbstractContextManager[None]:
     """Turn errors of a condition, an assignment or a function into ours."""
     return typed.translated(
         lambda error: f"the rows cannot be changed this way: {_said(error)}",
-        "nothing was changed; inspect the rows: savepoints state",
+        "nothing was changed; inspect the rows: savepoints state NAME",
     )
 
 

@@ -367,6 +367,32 @@ def test_outputs_that_do_not_last_as_long_as_savepoints(
     assert retention.FILES_PROPERTY in over.seen
 
 
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        (RetentionSettings(keep_daily=7), None),
+        (RetentionSettings(keep_last=6, keep_daily=7, keep_monthly=12), "for 360 days"),
+        (RetentionSettings(keep_weekly=5), "for 35 days"),
+        (RetentionSettings(keep_daily=-1), "for ever"),
+    ],
+)
+def test_trap_savepoints_kept_by_count_longer_than_the_versions_of_an_output(
+    rules: RetentionSettings, kept: str | None, local_store: Store, on_local: Location
+) -> None:
+    uri = str(on_local / "output")
+    mark = CommitProperties(app_transactions=[Transaction(query_id("changelog"), 0)])
+    write_deltalake(uri, pa.table({"v": [1]}), commit_properties=mark)
+    checkpoint = unpack("changelog", on_local / "checkpoint")
+    take(local_store, checkpoint, outputs={"totals": uri})
+
+    found = seen(local_store, Settings(retention=rules))
+
+    output = found["output totals of totals"]
+    assert output.grade == ("ok" if kept is None else "warning")
+    if kept is not None:
+        assert f"savepoints are kept {kept}, but versions of the output for 7 days" in output.seen
+
+
 @pytest.mark.parametrize("hostile", ["../../x", "x') OR ('a'='a", "/etc"])
 def test_a_row_with_a_hostile_id_is_named_and_not_followed(
     hostile: str, local_store: Store, on_local: Location

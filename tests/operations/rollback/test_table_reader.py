@@ -10,7 +10,12 @@ from deltalake import write_deltalake
 
 from savepoints.checkpoint.logs import offset_log, table_position
 from savepoints.config.settings import QuerySettings, Settings
-from savepoints.errors import IncompatibleError, SourceDataGoneError
+from savepoints.errors import (
+    IncompatibleError,
+    SavepointsError,
+    SourceDataGoneError,
+    UsageError,
+)
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.rollback import reset, rollback
@@ -18,7 +23,7 @@ from savepoints.outputs.delta import unreadable_versions
 from savepoints.sources import delta_versions
 from savepoints.sources.kafka.reset_targets import Target
 from tests.outputs import tables
-from tests.samples import take, unpack
+from tests.samples import contents, take, unpack
 
 QUERY = "totals"
 
@@ -96,6 +101,26 @@ def test_trap_a_query_that_begins_anew_needs_no_commit_of_its_table(reader: Read
     assert any("startingVersion" in one for one in plan.warnings)
     with pytest.raises(SourceDataGoneError, match="before 3"):
         reset.plan(reader.store, QUERY, Target("earliest"), state="keep")
+
+
+def test_trap_state_that_is_damaged_cannot_be_given_up_by_a_reset(reader: Reader) -> None:
+    """The only way on without a whole savepoint was refused, as its state could not be saved."""
+    left = Location.of(reader.store.generations.current(QUERY).checkpoint)
+    left.delete([info.path for info in left.list("state") if info.path.endswith(".zip")])
+    whole = contents(left)
+    with pytest.raises(SavepointsError) as refused:
+        reset.plan(reader.store, QUERY, Target("earliest"))
+    assert "savepoints reset QUERY --to-current --no-safety-savepoint" in refused.value.hint
+    with pytest.raises(UsageError, match="no safety savepoint to keep the state from"):
+        reset.plan(reader.store, QUERY, Target("latest"), state="keep", save_present=False)
+
+    plan = reset.plan(reader.store, QUERY, Target("earliest"), save_present=False)
+    done = reset.execute(plan, reader.store)
+
+    assert "without a safety savepoint, this reset cannot be undone" in plan.warnings
+    assert (done.safety_id, done.generation) == (None, 2)
+    assert reader.store.generations.current(QUERY).checkpoint == done.checkpoint
+    assert contents(left) == whole
 
 
 def test_trap_a_reader_is_rolled_back_to_before_a_rewind_or_a_correction(reader: Reader) -> None:
