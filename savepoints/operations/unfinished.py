@@ -66,6 +66,11 @@ class _Verb(NamedTuple):
     undo: Callable[..., None]
 
 
+def _undo_merge(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
+    cascade.refuse_undo_of_followed(plan.operation_id, store)
+    merge.undo(plan, store, progress=progress)
+
+
 _VERBS = {
     bootstrap.VERB: _Verb(BootstrapPlan, bootstrap.execute, bootstrap.undo),
     seed_plan.VERB: _Verb(SeedPlan, seed.execute, seed.undo),
@@ -74,7 +79,7 @@ _VERBS = {
     merge_plan.APPEND: _Verb(
         AppendingPlan, append.finish, lambda plan, *_, **__: append.refuse_undo(plan)
     ),
-    merge_plan.VERB: _Verb(MergingPlan, merge.finish, merge.undo),
+    merge_plan.VERB: _Verb(MergingPlan, merge.finish, _undo_merge),
     promote_steps.VERB: _Verb(PromotionPlan, promote.finish, promote.undo),
     reset.VERB: _Verb(ResetPlan, reset.execute, taking_back.undo),
     rollback.VERB: _Verb(RollbackPlan, rollback.execute, taking_back.undo),
@@ -125,6 +130,8 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     if isinstance(begun, JointPlan):
         return rollback_plan.undo_begun_plan(store, begun)
     assert isinstance(begun, TransitionPlan)
+    if isinstance(begun, MergingPlan):
+        cascade.refuse_undo_of_followed(begun.operation_id, store)
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
         changed += [one.live for one in begun.taken]

@@ -15,7 +15,7 @@ from savepoints.checkpoint.logs import table_position
 from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.errors import UnfinishedOperationError
 from savepoints.io import Location
-from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan
+from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
 from savepoints.operations.cascade.prepare import AFTER
 from savepoints.operations.merge import splice_checkpoint
 from savepoints.operations.rollback import generation_change, journalled
@@ -123,6 +123,32 @@ def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Non
     scratch.discard(store, plan.operation_id)
 
 
+def refuse_undo_of_followed(operation_id: str, store: Store) -> None:
+    """Refuse to undo an interrupted merge that has corrected a table for readers to follow.
+
+    The rewind would be a second commit that takes rows out, and nothing steps a reader over it.
+
+    Raises:
+        UnfinishedOperationError: If there are such readers.
+    """
+    for one in journal.all_unfinished(store.root):
+        if one.verb != VERB:
+            continue
+        follows = CascadePlan.from_json(dict(one.plan)).follows
+        if follows.operation_id == operation_id and _is_corrected(follows):
+            raise UnfinishedOperationError(
+                f"the merge {operation_id} has already corrected {follows.table}, and {one.query}, "
+                "which reads that table, could not continue after an undo",
+                hint=f"finish the merge, which then corrects its readers: {one.command}",
+                query=one.query,
+                operation=operation_id,
+            )
+
+
+def _is_corrected(follows: Followed) -> bool:
+    return batch_version.has_batch(follows.table, follows.app_id, follows.batch_id)
+
+
 def _followed(plan: CascadePlan, store: Store) -> Operation | None:
     known = journal.all_operations(store.root)
     return next((one for one in known if one.id == plan.follows.operation_id), None)
@@ -144,7 +170,7 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
             operation=plan.operation_id,
         )
     follows = plan.follows
-    if not batch_version.has_batch(follows.table, follows.app_id, follows.batch_id):
+    if not _is_corrected(follows):
         raise UnfinishedOperationError(
             f"{follows.table}, which {plan.query} reads, has not been corrected yet",
             hint=f"run the whole merge again: {plan.command}; or finish the operation on the query "

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from savepoints.errors import UnfinishedOperationError
 from savepoints.handle import Store
@@ -82,6 +85,30 @@ def test_one_that_was_only_announced_is_withdrawn(local_store: Store) -> None:
     carry_out.withdraw(made, local_store)
     (operation,) = journal.all_operations(local_store.root)
     assert operation.state == "undone"
+
+
+def test_trap_an_undone_merge_left_its_readers_before_a_correction_that_was_taken_back(
+    local_store: Store, tmp_path: Path
+) -> None:
+    """Their next run failed: neither commit is one that a stream goes over."""
+    table = str(tmp_path / "bronze")
+    announced = plan("silver", "bronze")
+    follows = replace(announced.follows, table=table)
+    carry_out.announce(replace(announced, follows=follows), local_store)
+
+    def write(batch: int) -> None:
+        written = Transaction(follows.app_id, batch)
+        properties = CommitProperties(app_transactions=[written])
+        rows = pa.table({"customer_id": [1]})
+        write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+    write(follows.batch_id - 1)
+    carry_out.refuse_undo_of_followed(MERGE, local_store)
+    write(follows.batch_id)
+    carry_out.refuse_undo_of_followed("another", local_store)
+    with pytest.raises(UnfinishedOperationError, match="silver, which reads that") as refused:
+        carry_out.refuse_undo_of_followed(MERGE, local_store)
+    assert announced.command in refused.value.hint
 
 
 @pytest.mark.parametrize("undone", [None, True])
