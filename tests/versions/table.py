@@ -44,6 +44,8 @@ _QUERIES_SINCE = {
     "transform_ttl": (4, 1),
     "transform_event": (4, 1),
     "transform_processing": (4, 1),
+    "transform_window": (4, 1),
+    "transform_initial": (4, 1),
     "transform_pandas": (4, 0),
     "join_inner_3": (4, 1),
     "join_outer_3": (4, 1),
