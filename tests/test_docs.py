@@ -100,3 +100,10 @@ def test_every_part_of_the_nightly_tier_has_a_job_and_a_line_in_the_page() -> No
     assert {name.rstrip("-0123456789") for name in jobs} <= {
         name.rstrip("-0123456789") for name in named
     }
+
+
+def test_trap_the_runbook_named_an_alert_that_nobody_sends() -> None:
+    sent = re.findall(r"- alert: (\w+)", (ROOT / "infra/metrics/alerts.yml").read_text())
+    named = re.findall(r"alert is `(\w+)`", (ROOT / "docs/runbook.md").read_text())
+    assert named
+    assert set(named) <= set(sent)

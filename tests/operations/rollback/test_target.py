@@ -214,7 +214,7 @@ def test_what_had_nothing_to_save_cannot_be_undone_as_something_older(
     current = Location.of(local_store.generations.current(QUERY).checkpoint)
     current.delete([info.path for info in current.list("commits")])
     back(local_store, live, first, 3)
-    with pytest.raises(NotFoundError, match="found nothing to save, so"):
+    with pytest.raises(NotFoundError, match="took no safety savepoint, so"):
         find(local_store, BeforeLast())
 
 
