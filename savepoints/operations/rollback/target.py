@@ -407,8 +407,8 @@ def _before_last(store: Store, query: str) -> Savepoint:
             f"{query} was never rolled back or reset, so there is nothing to undo"
             if not done
             else (
-                f"the {done[0].verb} operation {done[0].id} on {query} took no safety savepoint, so "
-                "there is no state to return to"
+                f"the {done[0].verb} operation {done[0].id} on {query} took no safety savepoint, "
+                "so there is no state to return to"
             ),
             hint=f"choose a savepoint to roll back to: savepoints list --query {query}",
             query=query,
