@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from savepoints.errors import IncompatibleError
 from savepoints.sources.events.events import POSITION
 from savepoints.spark import private_api
-from savepoints.spark.private_api import JavaObject
-from savepoints.state.plan.initial_buffers import class_name, items, nodes
+from savepoints.spark.java_trees import JavaObject, class_name, items, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from savepoints.errors import LEAVE_OUTPUTS, EnvironmentUnfitError, NotAlignedError
 from savepoints.spark import private_api
-from savepoints.spark.private_api import JavaObject
+from savepoints.spark.java_trees import JavaObject
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

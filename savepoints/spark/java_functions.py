@@ -13,7 +13,7 @@ from savepoints.spark import private_api
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from savepoints.spark.private_api import JavaObject
+    from savepoints.spark.java_trees import JavaObject
 
 _LOG = logging.getLogger(__name__)
 # By Spark application and name.

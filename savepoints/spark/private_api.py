@@ -36,17 +36,15 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
+from savepoints.spark.java_trees import JavaObject, class_name, items
 from savepoints.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-# py4j's proxies for Java objects have no types.
-JavaObject: TypeAlias = Any
 
 STATE_REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
 STATE_REWRITER_ARGUMENTS = 8
@@ -180,12 +178,12 @@ def python_functions(frame: DataFrame) -> list[bytes]:
     java = jvm(frame.sparkSession)
     kind = java.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
     plans = _having(kind, [analyzed_plan(frame)])
-    calls = _having(kind, (one for plan in plans for one in _elements(plan.expressions())))
+    calls = _having(kind, (one for plan in plans for one in items(plan.expressions())))
     as_bytes = java.scala.reflect.ClassTag.Byte()
     return [
         bytes(one.func().command().toArray(as_bytes))
         for one in calls
-        if one.getClass().getSimpleName() in _PYTHON_CALLS
+        if class_name(one) in _PYTHON_CALLS
     ]
 
 
@@ -194,11 +192,7 @@ def _having(kind: JavaObject, nodes: Iterable[JavaObject]) -> Iterator[JavaObjec
     for node in nodes:
         if node.containsPattern(kind):
             yield node
-            yield from _having(kind, _elements(node.children()))
-
-
-def _elements(sequence: JavaObject) -> Iterator[JavaObject]:
-    return (sequence.apply(number) for number in range(sequence.size()))
+            yield from _having(kind, items(node.children()))
 
 
 def tables_beside(frame: DataFrame) -> list[str]:
@@ -207,14 +201,14 @@ def tables_beside(frame: DataFrame) -> list[str]:
     Tables by their names, others by their paths; none of which it reads one version.
     """
     plan = analyzed_plan(frame)
-    plans = (plan, *_elements(plan.subqueriesAll()))
-    leaves = (leaf for one in plans for leaf in _elements(one.collectLeaves()))
+    plans = (plan, *items(plan.subqueriesAll()))
+    leaves = (leaf for one in plans for leaf in items(one.collectLeaves()))
     names = (_relation(one) for one in leaves if not one.isStreaming())
     return sorted({name for name in names if name is not None})
 
 
 def _relation(leaf: JavaObject) -> str | None:
-    kind = leaf.getClass().getSimpleName()
+    kind = class_name(leaf)
     if kind == "HiveTableRelation":
         return str(leaf.tableMeta().qualifiedName())
     if kind == "DataSourceV2Relation":

@@ -8,13 +8,12 @@ Only Spark's own plan has them, through its private API, so this may return noth
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.evolution.findings import Start
 from savepoints.spark import private_api
-from savepoints.spark.private_api import JavaObject
+from savepoints.spark.java_trees import JavaObject, class_name, items, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -64,20 +63,3 @@ def _value(found: JavaObject) -> Any:  # noqa: ANN401  (whatever the literal is)
     if found is None or isinstance(found, (bool, int, float)):
         return found
     return str(found.toString())
-
-
-def nodes(plan: JavaObject) -> Iterator[JavaObject]:
-    """Yield a plan and all plans below it."""
-    yield plan
-    for child in items(plan.children()):
-        yield from nodes(child)
-
-
-def items(sequence: JavaObject) -> list[JavaObject]:
-    """Return the elements of a Scala sequence."""
-    return [sequence.apply(position) for position in range(sequence.size())]
-
-
-def class_name(one: JavaObject) -> str:
-    """Return the class name of a Java object, without its package."""
-    return str(one.getClass().getSimpleName())

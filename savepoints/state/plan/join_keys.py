@@ -10,8 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from savepoints.spark import private_api
-from savepoints.spark.private_api import JavaObject
-from savepoints.state.plan.initial_buffers import class_name, items, nodes
+from savepoints.spark.java_trees import JavaObject, class_name, items, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

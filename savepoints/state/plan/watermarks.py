@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from savepoints.spark import private_api
-from savepoints.state.plan.initial_buffers import class_name, nodes
+from savepoints.spark.java_trees import class_name, nodes
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from savepoints.checkpoint.logs.commit_log import StateIds
 from savepoints.errors import RESTORE_NATIVE, PrivateApiError, SavepointsError, StateUnwrittenError
 from savepoints.spark import private_api
-from savepoints.spark.private_api import JavaObject
+from savepoints.spark.java_trees import JavaObject
 from savepoints.state.storage import read
 from savepoints.state.storage.written_state import WrittenState
 from savepoints.uri import Uri

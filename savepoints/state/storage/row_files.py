@@ -19,7 +19,7 @@ from savepoints.state.storage.read import RawStore
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField
 
-    from savepoints.spark.private_api import JavaObject
+    from savepoints.spark.java_trees import JavaObject
 
 # Each may use the ones before it.
 _CLASSES = ("TwoHashes", "PagedColumn", "FewValues", "RowFiles")
