@@ -10,7 +10,7 @@ live query is touched.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -167,13 +167,16 @@ class _Drill:
         live = self._live()
         if live is None:
             where, batch, replayed = "the values recorded in the savepoint", None, 0.0
-            differences = self._compare_recorded(spark)
+            files = read_cut(self.scratch / _CHECKPOINT, self.savepoint.cut.batch_id)
+            left_out = {**self._unrecorded(), **forms.unreadable(files)}
+            differences = self._compare_recorded(spark, files, left_out)
         else:
             batch, since = live.cut.batch_id, time.monotonic()
             outputs = self._replay(spark, batch)
             replayed = time.monotonic() - since
             where = f"the live query at batch {batch}"
             self.progress(f"comparing the restored state with {where}")
+            left_out = forms.unreadable(live)
             differences = self._compare_live(spark, live, outputs)
         same: DrillVerdict = "restored" if live is None else "same"
         return Drilled(
@@ -187,20 +190,9 @@ class _Drill:
             batch,
             replayed,
             tuple(differences),
-            self._not_compared(live),
+            tuple(NotCompared(number, why) for number, why in sorted(left_out.items())),
             time.monotonic() - begun,
         )
-
-    def _not_compared(self, live: CutFiles | None) -> tuple[NotCompared, ...]:
-        """Say which state was compared with nothing, and why."""
-        restored = self.scratch / _CHECKPOINT
-        files = live or read_cut(restored, self.savepoint.cut.batch_id)
-        found = forms.unreadable(files)
-        if live is None:
-            for one in self.savepoint.operators:
-                if one.content_hash is None:
-                    found.setdefault(one.operator_id, _NOTHING_RECORDED)
-        return tuple(NotCompared(number, why) for number, why in sorted(found.items()))
 
     def _restore(self, form: Form | None) -> restore.Restored:
         self.progress(f"restoring the savepoint {self.savepoint.id}")
@@ -270,8 +262,10 @@ class _Drill:
     def _compare_live(
         self, spark: SparkSession, live: CutFiles, outputs: Mapping[str, Location]
     ) -> list[DrillDifference]:
-        wanted = _contents(spark, self.scratch / _LIVE, live.cut.batch_id)
-        mine = _contents(spark, self.scratch / _CHECKPOINT, live.cut.batch_id)
+        wanted, mine = (
+            _contents(spark, place, read_cut(place, live.cut.batch_id))
+            for place in (self.scratch / _LIVE, self.scratch / _CHECKPOINT)
+        )
         found = [
             DrillDifference(f"operator {number}", f"{_text(mine.get(number))}, live: {_text(one)}")
             for number, one in wanted.items()
@@ -299,11 +293,15 @@ class _Drill:
         (found,) = outputs_of(query, generation, live, {output.name: output.uri}, bound)
         return found
 
-    def _compare_recorded(self, spark: SparkSession) -> list[DrillDifference]:
+    def _unrecorded(self) -> dict[int, str]:
+        operators = self.savepoint.operators
+        return {one.operator_id: _NOTHING_RECORDED for one in operators if one.content_hash is None}
+
+    def _compare_recorded(
+        self, spark: SparkSession, files: CutFiles, left_out: Collection[int]
+    ) -> list[DrillDifference]:
         """Compare the restored state with the content hashes in the catalog."""
-        batch = self.savepoint.cut.batch_id
-        found = _contents(spark, self.scratch / _CHECKPOINT, batch)
-        unread = forms.unreadable(read_cut(self.scratch / _CHECKPOINT, batch))
+        found = _contents(spark, self.scratch / _CHECKPOINT, files)
         return [
             DrillDifference(
                 f"operator {one.operator_id}",
@@ -311,7 +309,7 @@ class _Drill:
             )
             for one in self.savepoint.operators
             if one.content_hash is not None
-            and one.operator_id not in unread
+            and one.operator_id not in left_out
             and (
                 one.operator_id not in found
                 or not hashes_agree(found[one.operator_id].content_hash, one.content_hash)
@@ -319,10 +317,9 @@ class _Drill:
         ]
 
 
-def _contents(spark: SparkSession, checkpoint: Location, batch: int) -> Mapping[int, Contents]:
+def _contents(spark: SparkSession, checkpoint: Location, files: CutFiles) -> Mapping[int, Contents]:
     from savepoints.state.storage import canonical_table
 
-    files = read_cut(checkpoint, batch)
     if len(forms.unreadable(files)) == len(files.operators):
         return {}
     return canonical_table.of_checkpoint(spark, checkpoint, files)

@@ -7,8 +7,8 @@ new generation begins; the live checkpoint stays as it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Literal
@@ -98,6 +98,7 @@ class _Present:
     Attributes:
         begun: The batch after it, when it was begun; its rows may be in the outputs.
         tables: Where it is in the tables that it reads, in place of `positions`.
+        initial: By number of its directory, where a source of Kafka's began.
     """
 
     batch_id: int | None
@@ -106,6 +107,7 @@ class _Present:
     positions: tuple[KafkaOffsets, ...]
     watermark_ms: int = 0
     tables: tuple[TablePosition, ...] = ()
+    initial: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> list[str]:
@@ -132,7 +134,9 @@ class _Request:
         # A time is left out: `--by-duration` means another one each time it is said.
         exactly = None if isinstance(self.target, datetime) else self.target
         rest = (self.state, self.outputs, self.scope, self.skipped, self.allow_data_loss, self.to)
-        return repr((exactly, *rest) if self.save_present else (exactly, *rest, "unsaved"))
+        # Only where it is asked for: the texts in older journals say nothing of it.
+        unsaved = () if self.save_present else ("unsaved",)
+        return repr((exactly, *rest, *unsaved))
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ class _Way:
         now: Where it stands, and from where records are counted.
         begin_at: Where each source begins, as Spark's JSON.
         moves: Of each partition; none of tables.
+        notes: Of topics that were recreated, and of sources that are apart.
     """
 
     now: _Present
@@ -240,7 +245,7 @@ def plan(
         asked=asked.text,
         state=state,
         moves=way.moves,
-        sources=_sources(context, way, state),
+        sources=_sources(way, state),
     )
 
 
@@ -308,16 +313,16 @@ def _present(context: QueryContext) -> _Present:
         entry.names,
         tuple(one for one in positions if one is not None),
         watermark_ms,
+        initial=now.initial,
     )
 
 
-def _sources(context: QueryContext, way: _Way, state: State) -> tuple[tuple[str, str], ...]:
+def _sources(way: _Way, state: State) -> tuple[tuple[str, str], ...]:
     if state == "keep":
         return tuple(zip(way.now.names, way.begin_at, strict=True))
     if way.now.tables:
         return ()  # Read from their beginning, which Spark does by itself.
-    present = checkpoint_position.read(Location.of(context.current.checkpoint))
-    return reset_offsets.by_directory(way.now.names, way.begin_at, present.initial)
+    return reset_offsets.by_directory(way.now.names, way.begin_at, way.now.initial)
 
 
 def _way_of_tables(context: QueryContext, now: _Present, asked: _Request) -> _Way:

@@ -87,7 +87,7 @@ class Move:
     @property
     def records(self) -> int:
         """Offsets to read again (negative: to skip), from the current position."""
-        return (self.earliest if self.current is None else self.current) - self.to
+        return self.passed.begin - self.to
 
 
 def skipped(moves: Iterable[Passed]) -> Skips:

@@ -81,9 +81,9 @@ class Operation:
     @property
     def generations_begun(self) -> tuple[tuple[str, int], ...]:
         """The generations that it has begun so far, by query and number."""
-        undo = UNDO if UNDOING in self.done else ""
         steps = (
-            (step.removeprefix(undo).rpartition("."), facts) for step, facts in self.done.items()
+            (step.removeprefix(self._prefix).rpartition("."), facts)
+            for step, facts in self.done.items()
         )
         return tuple(
             (query or self.query, facts["generation"])
@@ -102,8 +102,12 @@ class Operation:
 
     def step_of(self, query: str, step: str) -> Mapping[str, Any]:
         """Return what a finished step of one query of several has recorded."""
-        undo = UNDO if UNDOING in self.done else ""
-        return self.done[f"{undo}{query}.{step}"]
+        return self.done[f"{self._prefix}{query}.{step}"]
+
+    @property
+    def _prefix(self) -> str:
+        """Of the steps that count: those that take it back, if it was taken back."""
+        return UNDO if UNDOING in self.done else ""
 
     @property
     def done_text(self) -> str:
