@@ -77,17 +77,14 @@ class LateDesk:
 
     @classmethod
     def open(cls, world: LocalWorld, spark: SparkSession, directory: Path, app: str) -> LateDesk:
-        desk = Desk.open(world, directory, f"tests.e2e.late_apps:{app}")
-        bound = desk.settings.queries[desk.query].model_copy(
-            update={"archives": {"events": str(directory / "archive")}}
-        )
-        settings = desk.settings.model_copy(update={"queries": {desk.query: bound}})
-        return cls(dataclasses.replace(desk, settings=settings), spark)
+        desk = cls(Desk.open(world, directory, f"tests.e2e.late_apps:{app}"), spark)
+        desk.bind(archives={"events": str(directory / "archive")})
+        return desk
 
-    def bind(self, app: str) -> None:
-        """Let the query have another program from now on: `module:name`."""
+    def bind(self, **changed: object) -> None:
+        """Bind the query otherwise from now on, by fields of `QuerySettings`."""
         settings = self.desk.settings
-        bound = settings.queries[self.desk.query].model_copy(update={"app": app})
+        bound = settings.queries[self.desk.query].model_copy(update=changed)
         settings = settings.model_copy(update={"queries": {self.desk.query: bound}})
         self.desk = dataclasses.replace(self.desk, settings=settings)
 

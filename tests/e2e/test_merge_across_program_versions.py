@@ -71,7 +71,7 @@ def test_trap_a_program_changed_in_place_replayed_older_batches_without_a_word(
         return [one for one in plan.warnings if "another version of" in one]
 
     assert warned(older) == []
-    desk.bind(f"{__name__}:changed")
+    desk.bind(app=f"{__name__}:changed")
     (now,) = warned(older)
     assert f"the newest batches were read by another version of {__name__}:changed" in now
 
@@ -101,7 +101,7 @@ def test_trap_a_table_beside_the_inputs_is_read_as_it_is_now(
     set_factor(1)
     monkeypatch.setenv("FACTORS", table)
     desk = LateDesk.open(world, spark, tmp_path, "running")
-    desk.bind(f"{__name__}:joined")
+    desk.bind(app=f"{__name__}:joined")
     desk.arrive(BEFORE)
     set_factor(10)
 

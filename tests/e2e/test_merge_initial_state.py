@@ -81,7 +81,7 @@ def test_what_state_begins_with_counts_once(
     has_base: bool,
 ) -> None:
     desk = LateDesk.open(world, spark, tmp_path, "running")
-    desk.bind(f"{__name__}:app")
+    desk.bind(app=f"{__name__}:app")
     query = desk.desk.store.query("running")
 
     def written() -> dict[str, tuple[int, int]]:

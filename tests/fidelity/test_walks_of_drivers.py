@@ -14,17 +14,13 @@ from tests.fidelity.driver_input import DriverInput
 from tests.fidelity.driver_job import Job
 from tests.fidelity.driver_process import Processes
 from tests.fidelity.driver_walk import DriverWalk
+from tests.fidelity.marks import WALK
 from tests.sources.broker import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(3000),
-]
+pytestmark = WALK
 STEPS = 40
 
 

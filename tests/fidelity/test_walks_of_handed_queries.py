@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,17 +13,13 @@ from tests.fidelity import walk_programs
 from tests.fidelity.driver_job import Job
 from tests.fidelity.driver_process import Processes
 from tests.fidelity.handed_walk import HandedWalk
+from tests.fidelity.marks import WALK
 from tests.fidelity.walk_model import Program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(3000),
-]
+pytestmark = WALK
 STEPS = 60
 PROGRAMS = [
     walk_programs.TOTALS, walk_programs.WINDOWS, walk_programs.VISITS, walk_programs.TICKS,
@@ -36,22 +31,19 @@ def test_after_each_step_table_and_state_are_those_of_the_events_that_count(
     world: LocalWorld, spark: SparkSession, processes: Processes, program: Program
 ) -> None:
     directory = processes.directory / "walk"
-    opened = LateDesk.open(world, spark, directory, program.app)
-    settings = opened.desk.settings
+    desk = LateDesk.open(world, spark, directory, program.app)
     job = Job(
         "app", str(directory), str(directory), program.app,
-        servers=world.bootstrap_servers, topic=opened.desk.topics["events"],
+        servers=world.bootstrap_servers, topic=desk.desk.topics["events"],
     )  # fmt: skip
-    bound = settings.queries[program.app].model_copy(update={"outputs": {"out": job.table}})
-    settings = settings.model_copy(update={"queries": {program.app: bound}})
-    desk = dataclasses.replace(opened.desk, settings=settings)
+    desk.bind(outputs={"out": job.table})
     walk = HandedWalk.begin(
         world,
-        dataclasses.replace(opened, desk=desk),
+        desk,
         program,
         draw.chance("handed walk", program.app),
         job=job,
-        config=str(desk.write_settings()),
+        config=str(desk.desk.write_settings()),
         processes=processes,
     )
     for _ in range(STEPS):

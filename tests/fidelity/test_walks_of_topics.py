@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,17 +11,13 @@ from tests import draw
 from tests.e2e.late_desk import LateDesk
 from tests.fidelity.driver_job import Job
 from tests.fidelity.driver_process import Processes
+from tests.fidelity.marks import WALK
 from tests.fidelity.topic_walk import TopicWalk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(3000),
-]
+pytestmark = WALK
 STEPS = 60
 
 
@@ -31,19 +26,16 @@ def test_what_is_not_rolled_back_counts_once(
     world: LocalWorld, spark: SparkSession, processes: Processes, merges: bool
 ) -> None:
     directory = processes.directory / "walk"
-    opened = LateDesk.open(world, spark, directory, "running")
-    settings, name = opened.desk.settings, opened.desk.query
+    desk = LateDesk.open(world, spark, directory, "running")
     job = Job(
         "events", str(directory), str(directory), "driver",
-        servers=world.bootstrap_servers, topic=opened.desk.topics["events"],
+        servers=world.bootstrap_servers, topic=desk.desk.topics["events"],
     )  # fmt: skip
-    bound = settings.queries[name].model_copy(update={"outputs": {"out": str(directory / "out")}})
-    settings = settings.model_copy(update={"queries": {name: bound}})
-    desk = dataclasses.replace(opened.desk, settings=settings)
+    desk.bind(outputs={"out": str(directory / "out")})
     walk = TopicWalk(
-        desk=dataclasses.replace(opened, desk=desk),
+        desk=desk,
         job=job,
-        config=str(desk.write_settings()),
+        config=str(desk.desk.write_settings()),
         processes=processes,
         chance=draw.chance("topic walk", merges),
         merges=merges,

@@ -8,7 +8,6 @@ through all of them.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from tests.e2e.late_desk import LateDesk
 from tests.e2e.medallion_shop import MedallionShop
 from tests.fidelity import walk_programs
 from tests.fidelity.driver_process import Processes
+from tests.fidelity.marks import WALK
 from tests.fidelity.pipeline_walk import PipelineWalk
 from tests.fidelity.verb_walk import Walk
 from tests.fidelity.walk_model import Program
@@ -27,12 +27,7 @@ from tests.fidelity.walk_model import Program
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.spark,
-    pytest.mark.kafka,
-    pytest.mark.timeout(3000),
-]
+pytestmark = WALK
 STEPS, STEPS_OF_A_PIPELINE = 60, 40
 PROGRAMS = [
     walk_programs.TOTALS, walk_programs.WINDOWS, walk_programs.SESSIONS, walk_programs.ANSWERS,
@@ -50,19 +45,9 @@ def test_after_each_verb_table_and_state_are_those_of_the_events_that_count(
     program: Program,
     most: int | None,
 ) -> None:
-    opened = LateDesk.open(world, spark, tmp_path, program.app)
-    settings = opened.desk.settings
-    bound = {
-        name: one.model_copy(update={"max_offsets_per_trigger": most})
-        for name, one in settings.queries.items()
-    }
-    desk = dataclasses.replace(opened.desk, settings=settings.model_copy(update={"queries": bound}))
-    walk = Walk.begin(
-        world,
-        dataclasses.replace(opened, desk=desk),
-        program,
-        draw.chance("walk", program.app, most),
-    )
+    desk = LateDesk.open(world, spark, tmp_path, program.app)
+    desk.bind(max_offsets_per_trigger=most)
+    walk = Walk.begin(world, desk, program, draw.chance("walk", program.app, most))
     for _ in range(STEPS):
         walk.step()
 
