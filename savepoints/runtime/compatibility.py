@@ -6,13 +6,14 @@ topic that was deleted and recreated.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import final
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import committed_in
-from savepoints.checkpoint.state import layout
+from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.state import avro, layout
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, SavepointNotFoundError
@@ -72,6 +73,8 @@ class ProgramLayout:
             return
         self._progress(f"comparing {app} with the state that it continues")
         now = self._of(runner)
+        if avro.is_used(_conf(checkpoint)):
+            saved = layout.as_read(saved, now, app)
         layout.require_types(
             saved, now, app, savepoint=lambda: self._newest(runner.query) or origin or "ID"
         )
@@ -121,6 +124,14 @@ class ProgramLayout:
                 runner.run_on_nothing(scratch)
                 self._known = runner.app, layout.read(scratch / "checkpoint")
         return self._known[1]
+
+
+def _conf(checkpoint: Location) -> Mapping[str, str]:
+    """Return the settings that the newest batch of a checkpoint ran with; none without one."""
+    for newest in committed_in(checkpoint)[-1:]:
+        path = f"offsets/{newest}"
+        return offset_log.parse(checkpoint.get(path), path).conf
+    return {}
 
 
 def require_same_topics(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from savepoints.checkpoint.state import schema
+from savepoints.checkpoint.state import avro, schema
 from savepoints.checkpoint.state.schema import StateSchema
 from savepoints.errors import LayoutChangedError
 from savepoints.io import Location, in_parallel
@@ -50,6 +50,31 @@ def newest(paths: Iterable[str]) -> dict[tuple[int, str], str]:
             written = (int(match.group(4) or 0), path)
             found[store] = max(written, found.get(store, (-1, "")))
     return {store: path for store, (_, path) in found.items()}
+
+
+def as_read(was: Layout, now: Layout, program: str) -> Layout:
+    """Return a layout in Avro as a program reads it, by the names of the fields.
+
+    Raises:
+        LayoutChangedError: If Spark would lose or change a value on the way, without an error.
+    """
+    found = {}
+    for store, schemas in was.items():
+        program_has = now.get(store, ())
+        found[store] = avro.as_read(schemas, program_has)
+        after = {one.column_family: one for one in program_has}
+        for one in schemas:
+            new = after.get(one.column_family)
+            for each in avro.differences(one, new) if new else ():
+                raise _changed(
+                    store,
+                    program,
+                    f"{each}, which Spark would read as another value or as null",
+                    hint="keep the name and the type of the field, and give what is new a name "
+                    "that the state has not had; or, if its values may be lost, run the query "
+                    "with --accept-state-names",
+                )
+    return found
 
 
 def require_names(was: Layout, now: Layout, program: str) -> None:

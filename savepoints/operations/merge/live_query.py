@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, lowest_offsets
+from savepoints.checkpoint.state import avro, layout
 from savepoints.errors import IncompatibleError, SourceDataGoneError
 from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
@@ -222,6 +223,16 @@ class LiveQuery:
                 f"that no event caused: {self.reach.ends_with}",
                 hint="merge only events that are newer than that change, or correct the state "
                 f"by hand: savepoints edit latest --query {self.name}",
+                query=self.name,
+                entities=entities,
+            )
+        if entities and any(map(avro.is_evolved, layout.read(self.checkpoint).values())):
+            raise IncompatibleError(
+                f"the state of {count_text(entities, 'entity')} cannot be replayed from the first "
+                f"events: {self.name} has rows of several Avro schemas since its program was "
+                "changed, and those of such a replay would be taken for rows of the oldest one",
+                hint="merge only events that are newer than a savepoint taken since the change, "
+                "or merge them as if they arrived now: --policy append",
                 query=self.name,
                 entities=entities,
             )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from savepoints.checkpoint.evolution.findings import unique_names
 from savepoints.checkpoint.logs.offset_log import AGGREGATE_FORMAT_KEY
-from savepoints.checkpoint.state import layout
+from savepoints.checkpoint.state import avro, layout
 from savepoints.checkpoint.state.schema import StateSchema
 from savepoints.errors import IncompatibleError, VerificationError
 from savepoints.model import Savepoint
@@ -16,7 +16,6 @@ from savepoints.state.typed.typed import Variable
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 
-_ENCODING_KEY = "spark.sql.streaming.stateStore.encodingFormat"
 _AGGREGATE, _SESSIONS = "stateStoreSave", "sessionWindowStateStoreSaveExec"
 # Operators that keep one row a key, and find it by nothing else.
 _ONE_ROW_A_KEY = frozenset(
@@ -38,8 +37,8 @@ def family(store: Store, savepoint: Savepoint, variable: Variable, *, deletes: b
     Raises:
         IncompatibleError: If a change would make the state inconsistent; it says why.
     """
-    if savepoint.settings.get(_ENCODING_KEY, "unsaferow").lower() != "unsaferow":
-        raise _refused(variable, f"its values are encoded as {savepoint.settings[_ENCODING_KEY]}")
+    if avro.is_used(savepoint.settings):
+        raise _refused(variable, "its values are encoded as Avro")
     if variable.kind in {"side", "store"}:
         raise _refused(
             variable,

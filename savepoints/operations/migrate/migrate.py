@@ -172,6 +172,7 @@ def plan(
     report = compared.upgrade
     _require_possible(report, allow_dropped_state=allow_dropped_state)
     _require_state(savepoint, compared)
+    _require_one_schema(compared)
     operators = operators_of(savepoint, compared)
     planned = restore.make_plan(
         store,
@@ -244,6 +245,19 @@ def _require_state(savepoint: Savepoint, compared: ProgramComparison) -> None:
             "(topic,partition,offset), then start the program from these offsets with empty state: "
             f"savepoints reset {savepoint.query} --from-file FILE",
             savepoint=savepoint.id,
+        )
+
+
+def _require_one_schema(compared: ProgramComparison) -> None:
+    """Refuse rows that say by a number which of the savepoint's schemas they are of."""
+    if compared.is_evolved:
+        savepoint = compared.savepoint.id
+        raise LayoutChangedError(
+            f"the state of savepoint {savepoint} cannot be migrated: it is encoded as Avro, and "
+            "its rows are of schemas that the new checkpoint would lack",
+            hint="nothing has to be migrated, because Spark reads them by the names of their "
+            f"fields: savepoints restore {savepoint} --to URI, or fork without --migrate",
+            savepoint=savepoint,
         )
 
 

@@ -14,7 +14,8 @@ from savepoints.checkpoint.evolution.upgrade import OperatorComparison, Operator
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.checkpoint.logs.offset_log import AGGREGATE_FORMAT_KEY
 from savepoints.checkpoint.logs.source_positions import Starts
-from savepoints.checkpoint.state.operators import ENCODING_KEY, UNNAMED, UNSAFE_ROW
+from savepoints.checkpoint.state import avro
+from savepoints.checkpoint.state.operators import UNNAMED
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NativeOnlyError
 from savepoints.model import Provider, Savepoint
@@ -31,6 +32,10 @@ _NOT_SEEN = (
     "filters, maps and the inputs of aggregates leave no trace in the state: max(a) cannot be "
     "told apart from max(b) of the same type"
 )
+_BY_NAME = (
+    "Spark reads state in Avro by the names of its fields: those that are new are null in older "
+    "state, and those that are gone are passed over. No migration is needed"
+)
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,15 @@ class ProgramComparison:
 
     Attributes:
         transfers: How each store of the program gets its rows.
+        is_evolved: The rows are of several schemas, or of another one than the program's, which
+            only Spark reads, by the schemas in the savepoint.
     """
 
     savepoint: Savepoint
     program: NewProgram
     upgrade: Upgrade
     transfers: tuple[Transfer, ...]
+    is_evolved: bool = False
 
 
 def upgrade_check(
@@ -114,6 +122,9 @@ def compare_program(
     _require_described(savepoint, app)
     was = _of_savepoint(store, savepoint)
     now = program_layout.find_out(store, savepoint, app, settings, progress, provider)
+    is_avro, saved = avro.is_used(savepoint.settings), was
+    if is_avro:
+        was = _as_read(was, now.operators)
     functions = replace(
         now.functions,
         aggregates_repeat_keys=savepoint.settings.get(AGGREGATE_FORMAT_KEY, "2") == "1",
@@ -121,16 +132,22 @@ def compare_program(
     found = upgrade.compare_operators(
         was, now.operators, given=given, defaults=defaults, functions=functions
     )
-    encoding = savepoint.settings.get(ENCODING_KEY, UNSAFE_ROW)
-    operators = [with_types(one, found, encoding) for one in found.operators]
+    operators = [with_types(one, found, is_avro=is_avro) for one in found.operators]
     is_dropping = any(each.families for one in operators for each in one.dropped)
     if is_dropping and "canonical" in savepoint.forms:
         operators = _with_counts(store, savepoint, operators)
     sources = () if are_sources_given else compare_topics(savepoint, now.topics)
     verdicts = [*(one.verdict for one in operators), *(one.verdict for one in sources)]
-    notes = (*now.notes, *_unused(now, found.transfers), *((_NOT_SEEN,) if operators else ()))
+    notes = (
+        *now.notes,
+        *_unused(now, found.transfers),
+        *((_BY_NAME,) if was != saved else ()),
+        *((_NOT_SEEN,) if operators else ()),
+    )
     report = Upgrade(savepoint.id, now.reference, worst(verdicts), tuple(operators), sources, notes)
-    return ProgramComparison(savepoint, now, report, found.transfers)
+    has_schemas = any(map(avro.is_evolved, (each for one in was for each in one.stores.values())))
+    is_evolved = is_avro and (was != saved or has_schemas)
+    return ProgramComparison(savepoint, now, report, found.transfers, is_evolved)
 
 
 def counted(compared: ProgramComparison, store: Store) -> ProgramComparison:
@@ -165,7 +182,22 @@ def _of_savepoint(store: Store, savepoint: Savepoint) -> tuple[OperatorShape, ..
     )
 
 
-def with_types(one: OperatorVerdict, found: OperatorComparison, encoding: str) -> OperatorVerdict:
+def _as_read(
+    was: Sequence[OperatorShape], now: Sequence[OperatorShape]
+) -> tuple[OperatorShape, ...]:
+    """Return operators in Avro with the values that the program's, of the same number, read."""
+    programs = {(one.operator_id, one.name): one.stores for one in now}
+    found = []
+    for one in was:
+        stores = programs.get((one.operator_id, one.name), {})
+        read = {name: avro.as_read(each, stores.get(name, ())) for name, each in one.stores.items()}
+        found.append(replace(one, stores=read))
+    return tuple(found)
+
+
+def with_types(
+    one: OperatorVerdict, found: OperatorComparison, *, is_avro: bool
+) -> OperatorVerdict:
     """Add what cannot be written because of its type, and check what columns begin with."""
     from savepoints.state.change import column_transforms
     from savepoints.state.codec import decode
@@ -176,8 +208,8 @@ def with_types(one: OperatorVerdict, found: OperatorComparison, encoding: str) -
             continue
         assert transfer.was is not None
         family = str(transfer.schema.column_family)
-        if encoding.lower() != UNSAFE_ROW:
-            text = f"the rows would have to be rewritten, but they are encoded as {encoding}"
+        if is_avro:
+            text = "the rows would have to be rewritten, but they are encoded as Avro"
             reasons.append(Reason("incompatible", family, text))
             continue
         try:

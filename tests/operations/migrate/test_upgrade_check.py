@@ -176,10 +176,10 @@ def test_state_that_is_encoded_otherwise_goes_on_only_as_it_is() -> None:
         schemas = (StateSchema("default", (StateField("k", "string"),), values),)
         return OperatorShape(0, "stateStoreSave", {"default": schemas})
 
-    def verdict(*names: str, encoding: str) -> str:
+    def verdict(*names: str, is_avro: bool) -> str:
         found = upgrade.compare_operators([schema("max", "min")], [schema(*names)])
-        return operations_upgrade.with_types(found.operators[0], found, encoding).verdict
+        return operations_upgrade.with_types(found.operators[0], found, is_avro=is_avro).verdict
 
-    assert verdict("max", "min", encoding="avro") == "compatible"
-    assert verdict("min", "max", encoding="avro") == "incompatible"
-    assert verdict("min", "max", encoding="unsaferow") == "needs_migration"
+    assert verdict("max", "min", is_avro=True) == "compatible"
+    assert verdict("min", "max", is_avro=True) == "incompatible"
+    assert verdict("min", "max", is_avro=False) == "needs_migration"
