@@ -171,6 +171,34 @@ def test_undone_they_go_on_from_where_they_were(line: TopicLine) -> None:
     assert [line.sources("gold", batch) for batch in (NEWEST - 1, NEWEST)] == [(behind,)] * 2
 
 
+def test_trap_a_reader_that_has_come_since_is_not_left_behind_by_the_undo(line: TopicLine) -> None:
+    """It would keep what silver has written since, which is rolled back, and nobody would know."""
+    store = line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    line.put(1, 1)
+    line.add("fork", lambda batch: kafka_position({line.topic: {0: 1 + batch, 1: 3}}))
+
+    with pytest.raises(NotAlignedError, match="fork reads silver's topic") as refused:
+        rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
+
+    assert "savepoints end fork" in refused.value.hint
+    store.query("fork").end().execute()
+    back = rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
+    pipeline_rollback.execute(back, store)
+    assert line.store.generations.current("gold").generation == 3
+
+
+def test_trap_a_reader_that_has_come_since_the_plan(line: TopicLine) -> None:
+    plan = line.configured_store.query("silver").rollback_pipeline("before", check_source=False)
+    line.add("fork", lambda batch: kafka_position({line.topic: {0: 1 + batch, 1: 2}}))
+
+    with pytest.raises(NotAlignedError, match="fork reads silver's topic"):
+        plan.execute()
+
+    assert line.store.generations.current("gold").generation == 1
+    assert journal.all_unfinished(line.store.root) == []
+
+
 def test_of_two_rollbacks_planned_at_once_one_is_refused(line: TopicLine) -> None:
     query = line.configured_store.query("silver")
     first, second = (query.rollback_pipeline("before", check_source=False) for _ in range(2))
