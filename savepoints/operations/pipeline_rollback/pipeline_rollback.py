@@ -81,9 +81,8 @@ def execute(
         if plan.paused and not plan.resumed:
             plan = rollback_plan.again(store, plan)
         with standstill.leases(store, plan.queries, VERB) as held:
-            if not plan.resumed:
-                # A fork of a reader may have begun since the plan; it takes no lease of these.
-                rollback_refusals.refuse_left_behind(pipeline(store, plan.query), plan.queries)
+            # A fork of a reader may have begun since the plan; it takes no lease of these.
+            rollback_refusals.refuse_left_behind(pipeline(store, plan.query), plan.queries)
             members = joint_plan.carry_out(
                 plan,
                 store,

@@ -188,15 +188,21 @@ def test_trap_a_reader_that_has_come_since_is_not_left_behind_by_the_undo(line: 
     assert line.store.generations.current("gold").generation == 3
 
 
-def test_trap_a_reader_that_has_come_since_the_plan(line: TopicLine) -> None:
+@pytest.mark.parametrize("point", ["", "gold.followed"], ids=["planned", "killed"])
+def test_trap_a_reader_that_has_come_since_the_plan(line: TopicLine, point: str) -> None:
     plan = line.configured_store.query("silver").rollback_pipeline("before", check_source=False)
+    if point:
+        assert killed_at(f"pipeline rollback.{point}", *words(line)) == -signal.SIGKILL
+        plan = line.configured_store.query("silver").rollback_pipeline("before", check_source=False)
     line.add("fork", lambda batch: kafka_position({line.topic: {0: 1 + batch, 1: 2}}))
 
     with pytest.raises(NotAlignedError, match="fork reads silver's topic"):
         plan.execute()
 
     assert line.store.generations.current("gold").generation == 1
-    assert journal.all_unfinished(line.store.root) == []
+    line.configured_store.query("fork").end().execute()
+    plan.execute()
+    assert_back(line)
 
 
 def test_of_two_rollbacks_planned_at_once_one_is_refused(line: TopicLine) -> None:
