@@ -251,10 +251,15 @@ class TopicWalk(MortalCommands):
         self._back("undo", self.chance.choice([self.app, self.job.query]), after=self.before)
 
     def fork(self) -> None:
-        """Let a fork of the App's query begin, beside it."""
+        """Let a fork of the App's query begin, beside it: by its name, or as one of a pipeline."""
         savepoint, name = self.chance.choice([*self.known, None]), f"fork{self.number}"
         if savepoint is not None and len(self.forks) < 2:
-            self.call("fork", savepoint.id, name, "--yes")
+            words = ["fork", savepoint.id, name]
+            groups = [one for one in savepoint.tags if one in self.groups]
+            if groups and self.chance.random() < 0.7:
+                words = ["pipeline", "fork", self.app, groups[0], name]
+                name = f"{self.app}_{name}"
+            self.call(*words, "--yes")
             if self.store.generations.find_current(name) is not None:
                 self.forks[name] = self.saved[savepoint.id]
 
@@ -267,7 +272,11 @@ class TopicWalk(MortalCommands):
         """Let a fork take over from the App's query."""
         if self.forks:
             name, mine = self.chance.choice([*self.forks]), self.generation
-            self.call("promote", name, "--yes")
+            of_pipeline = name.removeprefix(f"{self.app}_")
+            words = ["promote", name]
+            if of_pipeline != name:
+                words = ["pipeline", "promote", self.app, of_pipeline]
+            self.call(*words, "--yes")
             if self.generation != mine:
                 self.late = self.forks[name]
                 self.since += 1

@@ -378,6 +378,18 @@ def test_a_reader_that_has_no_savepoint_before_the_cut_is_named(line: Line) -> N
         plan(line, "bronze", "before")
 
 
+def test_a_fork_that_has_read_what_is_rolled_back_may_be_ended(line: Line) -> None:
+    chain(line)
+    line.add("silver_b", line.reads("bronze"), begun_by="fork")
+
+    with pytest.raises(NotAlignedError, match=r"silver_b is consistent.* has no savepoints") as how:
+        plan(line, "bronze", "before")
+
+    assert how.value.hint.startswith("end the fork if you no longer need it: savepoints end silver")
+    line.configured_store.query("silver_b").end().execute()
+    assert [one.query for one in plan(line, "bronze", "before").members] == [*QUERIES]
+
+
 def test_a_reader_that_is_behind_needs_what_runs_it(line: Line) -> None:
     chain(line, ahead=0)
 
