@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from savepoints.errors import TargetExistsError, UsageError
@@ -91,7 +91,7 @@ def plan(
             savepoint=savepoint.id,
             tags=list(savepoint.tags),
         )
-    holders = tagged(known, savepoint.query, add, but=savepoint.id)
+    holders = tagged(known, savepoint.query, add, but=[savepoint.id])
     if not move:
         require_free(holders, savepoint.query)
     steps = [
@@ -148,20 +148,19 @@ def execute(plan: TagPlan, store: Store) -> Savepoint:
 
 
 def _require_still_free(plan: TagPlan, store: Store) -> None:
-    holders = tagged(store.catalog.all(), plan.query, plan.add, but=plan.savepoint_id)
-    taken = plan.taken_from.values()
-    require_free({tag: one for tag, one in holders.items() if one not in taken}, plan.query)
+    expected = {plan.savepoint_id, *plan.taken_from.values()}
+    require_free(tagged(store.catalog.all(), plan.query, plan.add, but=expected), plan.query)
 
 
 def tagged(
-    savepoints: Iterable[Savepoint], query: str, tags: Sequence[str], *, but: str = ""
+    savepoints: Iterable[Savepoint], query: str, tags: Sequence[str], *, but: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return which savepoint of a query, other than one, has which of these tags."""
+    """Return which savepoint of a query, other than some, has which of these tags."""
     return {
         tag: one.id
         for one in catalog.select(savepoints, query=query)
         for tag in one.tags
-        if tag in tags and one.id != but
+        if tag in tags and one.id not in but
     }
 
 
