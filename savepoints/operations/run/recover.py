@@ -198,13 +198,15 @@ def _refuse_moved(store: Store, savepoint: Savepoint) -> None:
         by = begun.get((at.query, at.generation))
         together = by.members.get(at.query, {}) if by and at.begun_by == TOGETHER else {}
         if at.begun_by == "reset" or together.get("topic_reads"):
-            again = f"; then, before it runs, do that again: {by.command}" if by else ""
+            # An undo cannot be done again.
+            again = by.command if by and not by.is_undo else ""
             raise NotAlignedError(
                 f"{savepoint.query} cannot be recovered exactly: {savepoint.id} is its newest "
                 f"intact savepoint, but is from before the {at.begun_by} that began generation "
                 f"{at.generation} and moved the query in its sources",
                 hint=f"go back to before that: savepoints rollback {savepoint.id} "
-                f"--no-safety-savepoint{again}",
+                "--no-safety-savepoint"
+                + (f"; then, before it runs, do that again: {again}" if again else ""),
                 query=savepoint.query,
                 savepoint=savepoint.id,
             )

@@ -173,6 +173,9 @@ def test_undone_they_go_on_from_where_they_were(line: TopicLine) -> None:
     behind = kafka_position({line.topic: {0: 5, 1: 3}})
     assert line.store.generations.current("gold").generation == 3
     assert [line.sources("gold", batch) for batch in (NEWEST - 1, NEWEST)] == [(behind,)] * 2
+    with pytest.raises(NotAlignedError, match="before the pipeline rollback") as refused:
+        recover.recover(store, "gold", "it was lost")
+    assert "again" not in refused.value.hint
 
 
 def test_trap_a_reader_is_not_recovered_to_before_it_was_set_behind_what_is_rolled_back(
