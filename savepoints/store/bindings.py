@@ -56,6 +56,11 @@ class Binding:
     instead_of: Mapping[str, Any]
     clone_of: Mapping[str, CloneOf] = field(default_factory=dict)
 
+    @property
+    def has_outputs(self) -> bool:
+        """Whether the tables are its own: a fork's, and those of a query pointed at a fork's."""
+        return not self.instead_of or "outputs" in self.instead_of
+
     def settings(self) -> QuerySettings:
         """Return it as settings."""
         return QuerySettings.model_validate(dict(self.bound))

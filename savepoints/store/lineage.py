@@ -88,6 +88,8 @@ class Reach:
         ends_with: What cannot be told from events, in words; empty if all batches can.
         is_promotion: Whether that is a promotion, or the start of a fork: events tell what was
             before, too, but another program may have read them.
+        is_of_driver: Whether that is the beginning in a driver of the user's: nobody knows with
+            what state, nor which program has read the events since.
         earlier: Those of the generations that lie before a promotion or the start of a fork.
         crossed: The newest of these, in words; empty without any.
     """
@@ -96,6 +98,7 @@ class Reach:
     first: Mapping[Place, int]
     ends_with: str = ""
     is_promotion: bool = False
+    is_of_driver: bool = False
     earlier: frozenset[Place] = frozenset()
     crossed: str = ""
 
@@ -147,8 +150,12 @@ def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach
         where = number if at.query == query else f"{number} of {at.query}"
         may_cross = at.begun_by in _OF_ANOTHER_PROGRAM and at.begun_from is not None
         if not _begins_with_events(at, begun) and not (may_cross and across_promotions):
-            words = f"{where} was begun by {at.begun_by}"
-            return replace(found, ends_with=words, is_promotion=may_cross)
+            return replace(
+                found,
+                ends_with=f"{where} was begun by {at.begun_by}",
+                is_promotion=may_cross,
+                is_of_driver=at.begun_by == "create",
+            )
         if at.begun_from is None:
             return found
         origin = at.origin_among(savepoints)

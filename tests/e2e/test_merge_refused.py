@@ -37,6 +37,7 @@ from tests.e2e.late_shop import (
     written,
 )
 from tests.e2e.shop import QUERY, Shop, called
+from tests.fidelity.driver_job import Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,3 +184,28 @@ def test_bad_batches_and_stale_plans_change_nothing(local_shop: Shop) -> None:
     found = Counter(one.partition(" than")[0] for one in rows["reason"])
     assert found == reasons
     assert rows["row"].str.contains("{ no order", regex=False).sum() == reasons["not readable"]
+
+
+def test_a_query_that_a_driver_began_is_told_how_it_can_begin_with_all_events(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """A run of its program later does not tell which one has read what the driver read."""
+    desk = LateDesk.open(world, spark, tmp_path, "running")
+    servers, topic = world.bootstrap_servers, desk.desk.topics["events"]
+    job = Job("app", str(tmp_path), str(tmp_path), "running", servers=servers, topic=topic)
+    desk.bind(outputs={"out": job.table})
+    desk.produce([Event("1", "a", 1, 1), Event("2", "b", 2, 20)])
+    query, attached = job.start(spark)
+    query.processAllAvailable()
+    attached.stop()
+    desk.arrive([Event("3", "a", 3, 30)])
+    desk.archive()
+
+    with pytest.raises(IncompatibleError, match="the first savepoint that a driver took") as how:
+        desk.prepare(desk.write([Event("late", "a", 1, 10)]))
+
+    assert "savepoints bootstrap NAME" in how.value.hint
+    late = desk.write([Event("newer", "c", 5, 25)])
+    desk.merge(desk.prepare(late))
+    rows = [(one["k"], one["count"], one["total"]) for one in desk.desk.rows("tables/running")]
+    assert rows == [("a", 2, 4), ("b", 1, 2), ("c", 1, 5)]

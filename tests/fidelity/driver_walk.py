@@ -86,7 +86,7 @@ class DriverWalk(DriverQueries):
             self.settle: 16, self.kill: 14, self.end_driver: 6, self.create: 8, self.tag: 4,
             self.expire: 5, self.gc: 5, self.look: 2, self.rollback: 16, self.rollback_to_batch: 5,
             self.undo: 8, self.fork: 4, self.run_fork: 5, self.copy: 3, self.refused: 3,
-            self.together: 10,
+            self.together: 10, self.both: 10,
         }  # fmt: skip
         return {**always, self.edit: 4, self.reset: 6} if self.job.topic else always
 
@@ -286,6 +286,60 @@ class DriverWalk(DriverQueries):
         before = self.before.get(name)
         if self.transition(name, ["undo", name], before):
             self.before.pop(name)
+
+    def both(self) -> None:
+        """Two people at one moment: one goes on from what the other has done, or is refused."""
+        self.end_driver()
+        self._await_jvms()
+        name = self.job.query
+        begun, now = self.current(name), self.present(name)
+        ids = [self.any_savepoint(name).id for _ in range(3)]
+        every = [
+            ["rollback", ids[0], "--stopped"], ["rollback", ids[1], "--stopped"],
+            ["undo", name, "--stopped"], ["tag", ids[0], f"tag{self.number}"],
+            ["expire", "--keep-last", "1", "--query", name], ["gc", "--grace", "1s"],
+            ["copy", ids[2], f"{self.job.place}/copies"],
+        ]  # fmt: skip
+        verbs = every[:3] if self.job.topic == "" else [*every[:3], self._any_reset()]
+        first = self.chance.choice(verbs)
+        other = self.chance.choice([one for one in [*every, *verbs] if one is not first])
+        self.note(f"{' '.join(first)} beside {' '.join(other)}")
+        running = [self.processes.command(*one, "--yes") for one in (first, other)]
+        if self.chance.random() < 0.4:
+            changes = self.chance.randint(1, 40)
+            self.note(f"  killed after {changes} changes: {running[0].killed_after(changes)}")
+        codes = [one.end() for one in running]
+        self.note(f"  {codes}")
+        for code, one in zip(codes, running, strict=True):
+            self.note(f"  {one.text.strip()[-500:]}" if code else "  done")
+            assert "Traceback" not in one.text, one.text
+            assert code in {DONE, KILLED, USAGE, NOT_ALIGNED, 12, *BESIDE_OTHERS}, one.text
+        if journal.unfinished(self.store.root, name) is not None and self.chance.random() < 0.3:
+            self.call("undo", name, "--yes", kill=False)
+        if journal.unfinished(self.store.root, name) is not None:
+            assert self.call(*first, "--yes", kill=False) == DONE
+        assert journal.unfinished(self.store.root, name) is None
+        self._follow_others(name, begun, now)
+
+    def _any_reset(self) -> list[str]:
+        return ["reset", self.job.query, "--to-earliest", "--outputs", "truncate", "--stopped"]
+
+    def _follow_others(self, name: str, begun: Life, now: Present) -> None:
+        """Know what the query is in each generation that others have begun."""
+        for one in reversed(self.store.generations.all(name)):
+            if one.generation <= begun.generation:
+                continue
+            came = one.origin
+            after, batch = Present((0, 0), {}, Counter()), -1
+            if came is not None:
+                batch = came.batch_id
+                after = self.known[came.query, came.generation, batch]
+                after = self.edited.get(one.begun_from or "", after)
+            self.known[name, one.generation, batch] = after
+            self.before[name], now = now, after
+        done = [one for one in journal.all_operations(self.store.root) if one.state == "finished"]
+        if done and done[0].is_undo:
+            self.before.pop(name, None)
 
     def reset(self) -> None:
         name = self.job.query

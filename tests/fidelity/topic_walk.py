@@ -50,7 +50,10 @@ class TopicWalk(MortalCommands):
         late: What was merged into the App's query, by id.
         groups: What counted of the driver when a group was taken, by its tag.
         saved: What was merged before a savepoint of the App's query, by its id.
-        before: What counted before the last rollback of both, until another verb.
+        forks: What was merged into a fork of the App's query, by its name.
+        before: What counted before the last rollback of both.
+        since: How many verbs have begun generations of the App's query alone since then that were
+            not undone: they have to be, before that rollback can be.
         old: Savepoints of before that, of which the App's may read again what was rolled back.
     """
 
@@ -62,7 +65,9 @@ class TopicWalk(MortalCommands):
     late: dict[str, Event] = field(default_factory=dict)
     groups: dict[str, Written] = field(default_factory=dict)
     saved: dict[str, dict[str, Event]] = field(default_factory=dict)
+    forks: dict[str, dict[str, Event]] = field(default_factory=dict)
     before: Written | None = None
+    since: int = 0
     old: set[str] = field(default_factory=set)
 
     @property
@@ -98,7 +103,7 @@ class TopicWalk(MortalCommands):
         always: dict[Callable[[], None], int] = {
             self.give: 10, self.drive: 10, self.run: 16, self.create_group: 14, self.rollback: 16,
             self.rollback_app: 8, self.undo: 8, self.bug: 6, self.expire: 4, self.archive: 3,
-            self.group_beside: 8,
+            self.group_beside: 8, self.fork: 6, self.run_fork: 4, self.promote: 8, self.end_fork: 2,
         }  # fmt: skip
         more = {self.merge: 14} if self.merges else {self.kill_driver: 14, self.kill_run: 8}
         return always | more
@@ -107,14 +112,14 @@ class TopicWalk(MortalCommands):
         """Let both come to the end, and compare the table with what counts."""
         if self.now.pending or self.events.keys() - self.now.factors.keys():
             self.drive()
-        self.call("run", self.app, "--until", "latest", needed=True)
-        found = {
-            one["k"]: one
-            for one in open_table(self.desk.desk.settings.queries[self.app].outputs["out"])
-            .to_pyarrow_table()
-            .to_pylist()
-        }
-        wanted = self._by_key()
+        for name, late in {self.app: self.late, **self.forks}.items():
+            self.call("run", name, "--until", "latest", needed=True)
+            self._compare(name, late)
+
+    def _compare(self, name: str, late: Mapping[str, Event]) -> None:
+        table = open_table(self.store.query(name).locate().outputs["out"])
+        found = {one["k"]: one for one in table.to_pyarrow_table().to_pylist()}
+        wanted = self._by_key(late)
         assert found.keys() == wanted.keys(), (found.keys() ^ wanted.keys(), self.now)
         for key, events in wanted.items():
             row = found[key]
@@ -122,9 +127,9 @@ class TopicWalk(MortalCommands):
             assert (row["count"], row["total"]) in may, (row, may)
             assert row["newest"] == max(one.s for one in events)
 
-    def _by_key(self) -> dict[str, list[Event]]:
+    def _by_key(self, late: Mapping[str, Event]) -> dict[str, list[Event]]:
         found = defaultdict(list)
-        for one in [*self.events.values(), *self.late.values()]:
+        for one in [*self.events.values(), *late.values()]:
             found[one.k].append(one)
         return found
 
@@ -230,11 +235,12 @@ class TopicWalk(MortalCommands):
         if self.generation != mine:
             begun_from = self.store.query(self.app).generation.begun_from
             self.late = self.saved.get(begun_from or "", self.late)
-            self.before = None
+            self.since += -1 if words[0] == "undo" else 1
         if self.store.generations.current(self.job.query).generation != generation:
             assert after is not None
             assert self.generation != mine
-            self.now, self.before = after, before
+            assert words[0] != "undo" or self.since == -1, "over what was done to the App alone"
+            self.now, self.before, self.since = after, before, 0
             self.old = {one.id for one in self.store.catalog.all()}
 
     def rollback_app(self) -> None:
@@ -243,6 +249,44 @@ class TopicWalk(MortalCommands):
 
     def undo(self) -> None:
         self._back("undo", self.chance.choice([self.app, self.job.query]), after=self.before)
+
+    def fork(self) -> None:
+        """Let a fork of the App's query begin, beside it: by its name, or as one of a pipeline."""
+        savepoint, name = self.chance.choice([*self.known, None]), f"fork{self.number}"
+        if savepoint is not None and len(self.forks) < 2:
+            words = ["fork", savepoint.id, name]
+            groups = [one for one in savepoint.tags if one in self.groups]
+            if groups and self.chance.random() < 0.7:
+                words = ["pipeline", "fork", self.app, groups[0], name]
+                name = f"{self.app}_{name}"
+            self.call(*words, "--yes")
+            if self.store.generations.find_current(name) is not None:
+                self.forks[name] = self.saved[savepoint.id]
+
+    def run_fork(self) -> None:
+        if self.forks:
+            name = self.chance.choice([*self.forks])
+            self.call("run", name, "--until", "latest", needed=True)
+
+    def promote(self) -> None:
+        """Let a fork take over from the App's query."""
+        if self.forks:
+            name, mine = self.chance.choice([*self.forks]), self.generation
+            of_pipeline = name.removeprefix(f"{self.app}_")
+            words = ["promote", name]
+            if of_pipeline != name:
+                words = ["pipeline", "promote", self.app, of_pipeline]
+            self.call(*words, "--yes")
+            if self.generation != mine:
+                self.late = self.forks[name]
+                self.since += 1
+
+    def end_fork(self) -> None:
+        if self.forks:
+            name = self.chance.choice([*self.forks])
+            self.call("end", name, "--yes")
+            if self.store.generations.find_current(name) is None:
+                del self.forks[name]
 
     def merge(self) -> None:
         """Merge late events, and take some away that were merged."""
@@ -254,8 +298,10 @@ class TopicWalk(MortalCommands):
         if self.late and self.chance.random() < 0.3:
             changes.append(("remove", self.chance.choice([*self.late.values()])))
         path = self.desk.write_changes(changes, f"late-{self.number}.parquet")
-        if self.call("merge", self.app, "--batch", path, "--yes"):
-            self.before = None
+        mine = self.generation
+        done = self.call("merge", self.app, "--batch", path, "--yes")
+        self.since += self.generation != mine
+        if done:
             gone = {one.id for op, one in changes if op == "remove"}
             come = {one.id: one for op, one in changes if op == "insert"}
             self.late = {

@@ -85,10 +85,14 @@ class Walk:
         """Let the query read some events."""
         walk = cls(world, desk, program, chance, **more)
         walk.produce()
-        desk.desk.run(until="latest")
+        walk.run_first()
         walk.known[walk.name, 1, -1] = Present()
         walk.check()
         return walk
+
+    def run_first(self) -> None:
+        """Let the query begin."""
+        self.desk.desk.run(until="latest")
 
     @property
     def store(self) -> Store:

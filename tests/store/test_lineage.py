@@ -101,6 +101,7 @@ def test_nothing_is_told_from_before_what_is_not_in_the_events(store: Store, by:
     known = lineage.reach(store, QUERY)
 
     assert known.ends_with == f"generation 2 was begun by {by}"
+    assert known.is_of_driver == (by == "create")
     assert known.has(of(third, 2, 9))
     assert not known.has(third)
 

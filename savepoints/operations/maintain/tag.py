@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from savepoints.errors import TargetExistsError, UsageError
@@ -32,6 +32,16 @@ class TagPlan(Plan):
     description: str | None
     pinned: bool | None
     taken_from: dict[str, str]
+
+    def relabelled(self, old: Labels) -> Labels:
+        """Return what the labels become; those of what is being removed stay."""
+        if old.state == "expired":
+            return old
+        return replace(
+            _changed(old, self.add, self.remove),
+            description=old.description if self.description is None else self.description,
+            pinned=old.pinned if self.pinned is None else self.pinned,
+        )
 
 
 def plan(
@@ -81,13 +91,12 @@ def plan(
             savepoint=savepoint.id,
             tags=list(savepoint.tags),
         )
-    holders = tagged(known, savepoint.query, add)
-    holders = {tag: holder for tag, holder in holders.items() if holder != savepoint.id}
+    holders = tagged(known, savepoint.query, add, but=[savepoint.id])
     if not move:
         require_free(holders, savepoint.query)
     steps = [
-        *(Step("moved", f"remove the tag {tag} from {one}") for tag, one in holders.items()),
         *(Step("tagged", f"add the tag {tag}") for tag in add if tag not in savepoint.tags),
+        *(Step("moved", f"remove the tag {tag} from {one}") for tag, one in holders.items()),
         *(Step("untagged", f"remove the tag {tag}") for tag in remove),
     ]
     if description is not None:
@@ -115,34 +124,43 @@ def execute(plan: TagPlan, store: Store) -> Savepoint:
     """Change it, and return the savepoint as it is then. Running it again changes nothing more.
 
     Raises:
-        SavepointNotFoundError: If it was removed meanwhile.
+        SavepointNotFoundError: If it was removed meanwhile, or is being removed.
         TargetExistsError: If another savepoint was given a tag meanwhile.
     """
-    holders = tagged(store.catalog.all(), plan.query, plan.add)
-    expected = {plan.savepoint_id, *plan.taken_from.values()}
-    require_free({t: one for t, one in holders.items() if one not in expected}, plan.query)
+    store.catalog.find(plan.savepoint_id)
+    _require_still_free(plan, store)
+    changed = store.catalog.relabel([plan.savepoint_id], plan.relabelled)
+    if not changed or changed[0].state == "expired":
+        # It was marked at this very moment: what is removed has no use for a name.
+        return store.catalog.find(plan.savepoint_id)
+    try:
+        _require_still_free(plan, store)
+    except TargetExistsError:
+        # Both were free when they looked; whoever looks again sees the other.
+        store.catalog.relabel([plan.savepoint_id], lambda old: _changed(old, (), plan.add))
+        raise
+    # Last: a tag that is nowhere would protect nothing.
     if plan.taken_from:
         store.catalog.relabel(
             list(plan.taken_from.values()), lambda old: _changed(old, (), plan.add)
         )
-    changed = store.catalog.relabel(
-        [plan.savepoint_id],
-        lambda old: replace(
-            _changed(old, plan.add, plan.remove),
-            description=old.description if plan.description is None else plan.description,
-            pinned=old.pinned if plan.pinned is None else plan.pinned,
-        ),
-    )
-    return changed[0] if changed else store.catalog.find(plan.savepoint_id)
+    return changed[0]
 
 
-def tagged(savepoints: Iterable[Savepoint], query: str, tags: Sequence[str]) -> dict[str, str]:
-    """Return which savepoint of a query has which of these tags."""
+def _require_still_free(plan: TagPlan, store: Store) -> None:
+    expected = {plan.savepoint_id, *plan.taken_from.values()}
+    require_free(tagged(store.catalog.all(), plan.query, plan.add, but=expected), plan.query)
+
+
+def tagged(
+    savepoints: Iterable[Savepoint], query: str, tags: Sequence[str], *, but: Collection[str] = ()
+) -> dict[str, str]:
+    """Return which savepoint of a query, other than some, has which of these tags."""
     return {
         tag: one.id
         for one in catalog.select(savepoints, query=query)
         for tag in one.tags
-        if tag in tags
+        if tag in tags and one.id not in but
     }
 
 

@@ -217,6 +217,17 @@ class LiveQuery:
                 query=self.name,
                 entities=entities,
             )
+        if entities and self.reach.is_of_driver:
+            raise IncompatibleError(
+                f"{count_text(entities, 'entity')} would be replayed from before the first "
+                f"savepoint that a driver took of {self.name}: it is unknown with what state it "
+                f"began, and which program has read these events ({self.reach.ends_with})",
+                hint="merge only events that are newer than that savepoint; or let a query of "
+                "another name begin with all events: savepoints bootstrap NAME --until latest (see "
+                "docs/how-to/state-from-a-batch.md)",
+                query=self.name,
+                entities=entities,
+            )
         if entities and self.reach.ends_with:
             raise IncompatibleError(
                 f"a replay of {count_text(entities, 'entity')} would lose a change to the state "

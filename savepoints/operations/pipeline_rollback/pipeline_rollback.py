@@ -22,7 +22,8 @@ from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
 from savepoints.operations.pipeline import follow, joint_plan, standstill, topic_reads
 from savepoints.operations.pipeline.joint_plan import JointPlan
-from savepoints.operations.pipeline_rollback import exact_time, rollback_plan
+from savepoints.operations.pipeline.pipeline import pipeline
+from savepoints.operations.pipeline_rollback import exact_time, rollback_plan, rollback_refusals
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.pipeline_rollback.rollback_plan import VERB, PipelineRollbackPlan
 from savepoints.operations.rollback import generation_change, journalled
@@ -80,6 +81,8 @@ def execute(
         if plan.paused and not plan.resumed:
             plan = rollback_plan.again(store, plan)
         with standstill.leases(store, plan.queries, VERB) as held:
+            # A fork of a reader may have begun since the plan; it takes no lease of these.
+            rollback_refusals.refuse_left_behind(pipeline(store, plan.query), plan.queries)
             members = joint_plan.carry_out(
                 plan,
                 store,

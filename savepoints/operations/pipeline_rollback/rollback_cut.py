@@ -152,11 +152,14 @@ def _fitting(
             return MemberCut(savepoint, reads, topic_reads=of_topics)
         problems.append(f"{savepoint.id}: {problem}")
     where = ", ".join(f"{one.query} at {one.id}" for one in held)
+    is_fork = any(one.query == query and one.begun_by.endswith("fork") for one in generations)
+    end = f"end the fork if you no longer need it: savepoints end {query}; or "
     raise NotAlignedError(
         f"no savepoint of {query} is consistent with {where}: "
         f"{'; '.join(problems[-1:]) or 'the query has no savepoints'}",
-        hint=f"choose a later savepoint: savepoints list --query {held[0].query}; in the future, "
-        f"save all queries as one group: savepoints pipeline create {query} --tag NAME",
+        hint=f"{end if is_fork else ''}choose a later savepoint: savepoints list --query "
+        f"{held[0].query}; in the future, save all queries as one group: savepoints pipeline "
+        f"create {query} --tag NAME",
         query=query,
     )
 

@@ -177,20 +177,24 @@ def undo_plan(
 
 
 def _refuse_followed(store: Store, operation: Operation) -> None:
-    """Refuse to undo together what was changed one by one since."""
+    """Refuse to undo together what was changed one by one since, and is still changed."""
+    known = journal.all_operations(store.root)
+    undone = journal.undone_by(known)
+    over = {*undone, *undone.values()}
     for query in operation.plan["queries"]:
         last = next(
             one
-            for one in journal.all_operations(store.root)
-            if one.is_on(query) and one.state == "finished"
+            for one in known
+            if one.is_on(query) and one.state == "finished" and one.id not in over
         )
         if last.id != operation.id:
             raise NotFoundError(
                 f"{query} was changed by the {last.verb} operation {last.id} after the "
                 f"{operation.verb} operation {operation.id}, so {operation.id} cannot be undone as "
                 "a whole",
-                hint=f"undo {last.id} first: savepoints undo {query}; or roll all queries back to "
-                f"a group of savepoints: savepoints pipeline rollback {operation.query} TAG --all",
+                hint=f"undo {last.id} first (savepoints undo {query}), then this one; or roll "
+                "all queries back to a group of savepoints: savepoints pipeline rollback "
+                f"{operation.query} TAG --all",
                 query=query,
             )
 
@@ -308,6 +312,7 @@ def make(
         for query in queries:
             journal.refuse_unfinished(store.root, query)
     rollback_refusals.refuse_unknown_outputs(found, queries)
+    rollback_refusals.refuse_left_behind(found, queries)
     name = operation_id or new_id("op", utc_now())
     # Beside those that the interrupted operation wrote, which are removed meanwhile.
     begun = under_way.transitions if under_way else ()

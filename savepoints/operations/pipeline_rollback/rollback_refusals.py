@@ -66,6 +66,25 @@ def refuse_unknown_outputs(found: Pipeline, queries: Sequence[str]) -> None:
             )
 
 
+def refuse_left_behind(found: Pipeline, queries: Sequence[str]) -> None:
+    """Refuse to leave a reader of a topic behind: it would keep what is rolled back, unnoticed.
+
+    Of a table it is not left behind so: its stream fails at the rewind.
+    """
+    for edge in found.topic_edges:
+        if edge.writer in queries and edge.reader not in queries:
+            raise NotAlignedError(
+                f"{edge.reader} reads {edge.writer}'s topic {edge.topic}, but is not among the "
+                f"queries that go back ({', '.join(queries)}), so it would keep the records that "
+                "are rolled back",
+                hint=f"end it if you no longer need it: savepoints end {edge.reader}; or roll all "
+                "of them back to a group that it is part of: savepoints pipeline rollback "
+                f"{found.query} TAG",
+                query=edge.reader,
+                topic=edge.topic,
+            )
+
+
 def _left(member: PipelineMember) -> str:
     """Say what a reader has to read of a table or topic."""
     for read in member.reads:

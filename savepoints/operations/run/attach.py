@@ -350,8 +350,9 @@ def attach(
         LockedError: If another verb has it at this moment; with `on_ended="stop"` the query is
             stopped, as in the next two cases.
         UnfinishedOperationError: If an operation on it was interrupted.
-        NotAlignedError: If a rollback has replaced its checkpoint, or an output already has batches
-            that this checkpoint has yet to begin, which Delta would silently drop.
+        NotAlignedError: If a rollback has replaced its checkpoint, an output already has batches
+            that this checkpoint has yet to begin, which Delta would silently drop, or the query was
+            promoted to other tables (`promote --outputs point`).
         IncompatibleError: If the session is Spark Connect's, or its Spark is not supported.
     """
     classic.require(spark)

@@ -1,7 +1,8 @@
-"""Whether the tables of a driver have batches that its checkpoint has yet to begin.
+"""Whether the tables of a driver are those of its checkpoint, and not ahead of it.
 
-They are those of a driver that has started an older checkpoint of the query: under an id that both
-have, Delta silently drops batches of the same numbers.
+Those that have batches which the checkpoint has yet to begin are of a driver that has started an
+older checkpoint of the query: under an id that both have, Delta silently drops batches of the same
+numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,38 @@ from savepoints.io import Location
 from savepoints.model import Generation
 from savepoints.operations.savepoint import history, output_versions
 from savepoints.outputs.delta import batch_version
+from savepoints.store import bindings
 from savepoints.store.root import Store
+
+
+def refuse_elsewhere(
+    store: Store, generation: Generation | None, outputs: Mapping[str, str]
+) -> None:
+    """Refuse a driver that writes other tables than those that readers of its query are pointed at.
+
+    Args:
+        generation: That of the checkpoint, None while nothing has been saved of it.
+        outputs: Table URI of each output of the driver, by name; empty if they are unknown.
+
+    Raises:
+        NotAlignedError: If the query was given other tables when the generation began.
+    """
+    known = generation and bindings.find(store.root, generation.query, generation.generation)
+    if not outputs or not generation or not known or not known.has_outputs:
+        return
+    bound = bindings.apply(store.settings, generation.query, known).queries[generation.query]
+    written = {str(Location.of(uri)) for uri in outputs.values()}
+    for name, uri in bound.outputs.items():
+        if str(Location.of(uri)) not in written:
+            raise NotAlignedError(
+                f"generation {generation.generation} of {generation.query}, begun by "
+                f"{generation.begun_by}, writes its output {name} to {uri}, but this driver writes "
+                f"{', '.join(sorted(written))}: readers who ask where the table is would miss that",
+                hint="let this driver write to the tables that this shows: savepoints locate "
+                f"{generation.query}",
+                query=generation.query,
+                uri=uri,
+            )
 
 
 def refuse(

@@ -33,6 +33,7 @@ from savepoints.outputs.delta.batch_version import open_table
 from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
+from savepoints.store.lineage import TOGETHER
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 
@@ -118,12 +119,14 @@ def recover(store: Store, query: str, problem: str, *, progress: Progress = sile
 
     Raises:
         CheckpointDamagedError: If no savepoint is whole.
-        NotAlignedError: If an output cannot be taken back without loss.
+        NotAlignedError: If an output cannot be taken back without loss, or the savepoint is from
+            before something that has moved the query in its sources.
     """
     with recording(store, "recover", query=query, parameters={"problem": problem}) as noted:
         progress(f"the checkpoint is damaged: {problem}")
         savepoint = _newest_whole(store, query, problem, progress)
         noted.note(savepoint=savepoint.id)
+        _refuse_moved(store, savepoint)
         progress(f"recovering from {savepoint.id}, batch {savepoint.cut.batch_id}")
         bound = bindings.complete(store).queries[query]
         plan = rollback.plan(
@@ -133,6 +136,8 @@ def recover(store: Store, query: str, problem: str, *, progress: Progress = sile
             rewind_outputs=bool(savepoint.outputs or bound.outputs),
             save_present=False,
         )
+        for warning in plan.warnings:
+            progress(warning)
         done = rollback.execute(plan, store, progress=progress)
         noted.note(
             message=f"{problem}; generation {done.generation} begins from batch {done.batch_id}",
@@ -178,6 +183,35 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
         query=query,
         savepoints=[one.id for one in known],
     )
+
+
+def _refuse_moved(store: Store, savepoint: Savepoint) -> None:
+    """Refuse a savepoint from before the query was moved in its sources: it would not be any more.
+
+    A reset with kept state has moved it, and a rollback together with the writer of a topic, which
+    has set it behind what was rolled back there.
+    """
+    generations = {(one.query, one.generation): one for one in store.generations.all()}
+    begun = journal.by_generation(store.root)
+    at: Generation | None = store.generations.current(savepoint.query)
+    while at is not None and at.begun_from and at.went_on_after(savepoint):
+        by = begun.get((at.query, at.generation))
+        together = by.members.get(at.query, {}) if by and at.begun_by == TOGETHER else {}
+        if at.begun_by == "reset" or together.get("topic_reads"):
+            # An undo cannot be done again.
+            again = by.command if by and not by.is_undo else ""
+            raise NotAlignedError(
+                f"{savepoint.query} cannot be recovered exactly: {savepoint.id} is its newest "
+                f"intact savepoint, but is from before the {at.begun_by} that began generation "
+                f"{at.generation} and moved the query in its sources",
+                hint=f"go back to before that: savepoints rollback {savepoint.id} "
+                "--no-safety-savepoint"
+                + (f"; then, before it runs, do that again: {again}" if again else ""),
+                query=savepoint.query,
+                savepoint=savepoint.id,
+            )
+        came = at.origin
+        at = None if came is None else generations.get((came.query, came.generation))
 
 
 def _evidence(store: Store, generation: Generation, bound: QuerySettings) -> str | None:

@@ -93,10 +93,11 @@ class Subject:
 
         Raises:
             UnfinishedOperationError: If an operation on the query was interrupted.
-            NotAlignedError: See `refuse_ended` and `overtaken.refuse`.
+            NotAlignedError: See `refuse_ended`, and what `overtaken` refuses.
         """
         try:
             self.refuse_ended()
+            overtaken.refuse_elsewhere(self.store, self.generation, self.outputs)
             overtaken.refuse(
                 self.store, self.generation, self.name, self.query_id, self.checkpoint, self.outputs
             )

@@ -8,9 +8,10 @@ import signal
 import pytest
 
 from savepoints.checkpoint.cut import read_query_id
-from savepoints.config.settings import QuerySettings
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
     IncompatibleError,
+    NotAlignedError,
     QueryNotFoundError,
     UnfinishedOperationError,
     UsageError,
@@ -24,6 +25,7 @@ from savepoints.operations.fork.promote_steps import PromotionPlan
 from savepoints.operations.inspect.locate import locate
 from savepoints.operations.rollback import rollback
 from savepoints.operations.rollback.target import BeforeLast
+from savepoints.operations.run import overtaken
 from savepoints.operations.run.run import run
 from savepoints.plan import silent
 from savepoints.store import bindings
@@ -170,6 +172,25 @@ def test_killed_and_taken_back_nothing_has_happened(forked: Origin, point: str) 
     assert transactions(str(shop.place / "v2")).get(f"{ORIGIN}/totals/2", -1) == -1
     carry_out(shop, planned(shop))  # And it can be done once more.
     assert now(shop).app == V2
+
+
+def test_trap_a_driver_goes_on_in_the_table_of_before(forked: Origin) -> None:
+    """Readers are pointed at the fork's, and would never see what the driver writes."""
+    shop, new = forked, {"totals": str(forked.place / "v2")}
+    carry_out(shop, planned(shop))
+    live = shop.store.generations.current(ORIGIN)
+    without_settings = Store.open(str(shop.store.root), settings=Settings())
+
+    for store in (shop.store, without_settings):
+        with pytest.raises(NotAlignedError, match=r"writes its output totals to .*/v2, but this"):
+            overtaken.refuse_elsewhere(store, live, {"out": shop.table})
+        for outputs in (new, {}):
+            overtaken.refuse_elsewhere(store, live, outputs)
+
+    back = rollback.plan(shop.store, BeforeLast(), query=ORIGIN, check_source=False)
+    rollback.execute(back, shop.store)
+    live = shop.store.generations.current(ORIGIN)
+    overtaken.refuse_elsewhere(without_settings, live, {"out": shop.table})
 
 
 def test_undone_the_old_program_goes_on_in_the_old_table(forked: Origin) -> None:

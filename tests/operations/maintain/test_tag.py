@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from savepoints.errors import SavepointNotFoundError, TargetExistsError, UsageEr
 from savepoints.handle import Store
 from savepoints.operations.maintain import tag
 from savepoints.store.savepoint import labels
+from savepoints.store.tables.catalog import Catalog
 from tests.samples import contents, savepoint
 
 pytestmark = pytest.mark.drawn(3)
@@ -78,7 +80,7 @@ def test_a_moved_tag_names_one_savepoint(filled: Store) -> None:
     plan = tag.plan(filled, TWO.id, add=("first",), move=True)
 
     assert plan.taken_from == {"first": ONE.id}
-    assert [step.name for step in plan.steps] == ["moved", "tagged"]
+    assert [step.name for step in plan.steps] == ["tagged", "moved"]
     tag.execute(plan, filled)
 
     assert filled.catalog.find("first", query="orders").id == TWO.id
@@ -95,6 +97,70 @@ def test_a_tag_that_was_given_away_between_plan_and_execute_is_refused(filled: S
 
     with pytest.raises(TargetExistsError, match=ONE.id):
         tag.execute(plan, filled)
+
+
+def test_what_begins_to_be_removed_after_the_plan_is_not_tagged_and_no_tag_is_lost(
+    filled: Store,
+) -> None:
+    plan = tag.plan(filled, TWO.id, add=("first",), move=True)
+    filled.catalog.relabel([TWO.id], lambda old: dataclasses.replace(old, state="expired"))
+
+    with pytest.raises(SavepointNotFoundError, match=TWO.id):
+        tag.execute(plan, filled)
+
+    assert filled.catalog.find("first", query="orders").id == ONE.id
+
+
+def just_before_relabelling(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let somebody else act when a tag is about to be written, once."""
+    relabel = Catalog.relabel
+
+    def late(catalog: Catalog, *how: Any) -> Any:
+        monkeypatch.setattr(Catalog, "relabel", relabel)
+        act()
+        return catalog.relabel(*how)
+
+    monkeypatch.setattr(Catalog, "relabel", late)
+
+
+def test_trap_what_begins_to_be_removed_while_it_is_tagged_is_not_said_to_be_tagged(
+    filled: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tag.plan(filled, TWO.id, add=("first",), move=True)
+    catalog = filled.catalog
+
+    def mark() -> None:
+        catalog.relabel([TWO.id], lambda old: dataclasses.replace(old, state="expired"))
+
+    just_before_relabelling(monkeypatch, mark)
+
+    with pytest.raises(SavepointNotFoundError, match=TWO.id):
+        tag.execute(plan, filled)
+
+    assert catalog.find("first", query="orders").id == ONE.id
+
+
+def test_trap_two_who_give_one_tag_at_one_moment_do_not_both_have_it(
+    filled: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = (tag.plan(filled, one.id, add=("new",)) for one in (ONE, TWO))
+    just_before_relabelling(monkeypatch, lambda: tag.execute(other, filled))
+
+    with pytest.raises(TargetExistsError, match=TWO.id):
+        tag.execute(mine, filled)
+
+    assert filled.catalog.find("new", query="orders").id == TWO.id
+    assert filled.catalog.find(ONE.id).tags == ("first",)
+
+
+def test_a_move_that_was_killed_half_way_is_moved_again(filled: Store) -> None:
+    for first, second in ((ONE, TWO), (TWO, ONE)):
+        both = [first.id, second.id]
+        filled.catalog.relabel(both, lambda old: dataclasses.replace(old, tags=("moving",)))
+
+        change(filled, second.id, add=("moving",), move=True)
+
+        assert filled.catalog.find("moving", query="orders").id == second.id
 
 
 def test_the_tag_of_what_is_being_removed_is_free(filled: Store) -> None:

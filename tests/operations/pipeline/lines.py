@@ -58,6 +58,7 @@ class Line:
         query: str,
         *sources: Callable[[int], str | None],
         configure: bool = True,
+        begun_by: str = "run",
         compacted_after: int | None = None,
     ) -> None:
         """Add a query that has run all batches, and written its table."""
@@ -79,7 +80,7 @@ class Line:
                 checkpoints=str(self.place / "checkpoints"),
                 outputs={query: self.uri(query)},
             )
-        self.store.generations.begin(query, 1, checkpoint, by="run")
+        self.store.generations.begin(query, 1, checkpoint, by=begun_by)
 
     def store_id(self, query: str) -> str:
         """Return Spark's id of a query, under which it writes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from savepoints.model import Savepoint
 from savepoints.operations.pipeline import group_savepoint
 from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.rollback import last_operation
+from savepoints.operations.run import recover
 from savepoints.store.locks import journal
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, topic
 from tests.processes import killed_at
@@ -113,9 +115,11 @@ def words(line: TopicLine) -> tuple[str, ...]:
     return (*said, "--config", line.config())
 
 
-def assert_back(line: TopicLine, *, generation: int = 2, ends: tuple[int, int] = (4, 2)) -> None:
-    for query in ("silver", "gold"):
-        assert line.store.generations.current(query).generation == generation
+def assert_back(
+    line: TopicLine, *, generation: int = 2, ends: tuple[int, int] = (4, 2), more: int = 0
+) -> None:
+    for query, number in (("silver", generation), ("gold", generation + more)):
+        assert line.store.generations.current(query).generation == number
     behind = kafka_position({line.topic: dict(enumerate(ends))})
     for batch in (SAVED - 1, SAVED):
         assert line.sources("gold", batch) == (behind,)
@@ -169,6 +173,63 @@ def test_undone_they_go_on_from_where_they_were(line: TopicLine) -> None:
     behind = kafka_position({line.topic: {0: 5, 1: 3}})
     assert line.store.generations.current("gold").generation == 3
     assert [line.sources("gold", batch) for batch in (NEWEST - 1, NEWEST)] == [(behind,)] * 2
+    with pytest.raises(NotAlignedError, match="before the pipeline rollback") as refused:
+        recover.recover(store, "gold", "it was lost")
+    assert "again" not in refused.value.hint
+
+
+def test_trap_a_reader_is_not_recovered_to_before_it_was_set_behind_what_is_rolled_back(
+    line: TopicLine,
+) -> None:
+    """It read what was rolled back, without a word, until its next savepoint had been taken."""
+    store = line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    line.checkpoint("gold").delete([f"commits/{SAVED}"])
+
+    with pytest.raises(NotAlignedError, match="before the pipeline rollback that began") as refused:
+        recover.recover(store, "gold", "a commit is gone")
+
+    saved = line.saved("gold").id
+    back, again = re.findall(r"savepoints (.*?)(?:;|$)", refused.value.hint)
+    assert back == f"rollback {saved} --no-safety-savepoint"
+    for words in (back, again):
+        said = (*words.removesuffix(" --yes").split(), "--yes", "--no-source-check", "--stopped")
+        assert killed_at("", *said, "--config", line.config()) == 0
+    assert_back(line, generation=3, more=1)
+
+
+def test_trap_a_reader_that_has_come_since_is_not_left_behind_by_the_undo(line: TopicLine) -> None:
+    """It would keep what silver has written since, which is rolled back, and nobody would know."""
+    store = line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    line.put(1, 1)
+    line.add("fork", lambda batch: kafka_position({line.topic: {0: 1 + batch, 1: 3}}))
+
+    with pytest.raises(NotAlignedError, match="fork reads silver's topic") as refused:
+        rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
+
+    assert "savepoints end fork" in refused.value.hint
+    store.query("fork").end().execute()
+    back = rollback_plan.undo_plan(store, last_operation.require(store, "gold"))
+    pipeline_rollback.execute(back, store)
+    assert line.store.generations.current("gold").generation == 3
+
+
+@pytest.mark.parametrize("point", ["", "gold.followed"], ids=["planned", "killed"])
+def test_trap_a_reader_that_has_come_since_the_plan(line: TopicLine, point: str) -> None:
+    plan = line.configured_store.query("silver").rollback_pipeline("before", check_source=False)
+    if point:
+        assert killed_at(f"pipeline rollback.{point}", *words(line)) == -signal.SIGKILL
+        plan = line.configured_store.query("silver").rollback_pipeline("before", check_source=False)
+    line.add("fork", lambda batch: kafka_position({line.topic: {0: 1 + batch, 1: 2}}))
+
+    with pytest.raises(NotAlignedError, match="fork reads silver's topic"):
+        plan.execute()
+
+    assert line.store.generations.current("gold").generation == 1
+    line.configured_store.query("fork").end().execute()
+    plan.execute()
+    assert_back(line)
 
 
 def test_of_two_rollbacks_planned_at_once_one_is_refused(line: TopicLine) -> None:

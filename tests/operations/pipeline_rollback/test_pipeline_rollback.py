@@ -332,17 +332,25 @@ def test_undone_as_a_whole_by_the_name_of_any_of_them(line: Line) -> None:
         rollback_plan.undo_plan(store, last)
 
 
-def test_what_one_of_them_did_since_is_not_undone_with_the_others(line: Line) -> None:
+@pytest.mark.parametrize("query", ["silver", "gold"])
+def test_what_one_of_them_did_since_is_undone_first(line: Line, query: str) -> None:
     saved = chain(line)
     rolled_back(line, "silver", "before", every=True)
     store = line.configured_store
-    alone = rollback.plan(store, saved["gold"].id, query="gold", check_source=False)
+    alone = rollback.plan(store, saved[query].id, query=query, check_source=False)
     rollback.execute(alone, store)
 
     with pytest.raises(
-        NotFoundError, match=r"gold was changed by the .* after the pipeline rollback"
-    ):
-        rollback_plan.undo_plan(store, last_operation.require(store, "silver"))
+        NotFoundError, match=rf"{query} was changed by the .* after the pipeline rollback"
+    ) as refused:
+        rollback_plan.undo_plan(store, last_operation.require(store, "bronze"))
+    assert f"savepoints undo {query}" in refused.value.hint
+    rollback.execute(rollback.plan(store, BeforeLast(), query=query, check_source=False), store)
+
+    back = rollback_plan.undo_plan(store, last_operation.require(store, "bronze"))
+    pipeline_rollback.execute(back, store)
+
+    assert [line.rows(one) for one in QUERIES] == [ALL] * 3
 
 
 def test_a_member_without_a_savepoint_of_the_group_is_named(line: Line) -> None:
@@ -368,6 +376,18 @@ def test_a_reader_that_has_no_savepoint_before_the_cut_is_named(line: Line) -> N
     ahead = r"no savepoint of silver is consistent.*silver is ahead of"
     with pytest.raises(NotAlignedError, match=ahead):
         plan(line, "bronze", "before")
+
+
+def test_a_fork_that_has_read_what_is_rolled_back_may_be_ended(line: Line) -> None:
+    chain(line)
+    line.add("silver_b", line.reads("bronze"), begun_by="fork")
+
+    with pytest.raises(NotAlignedError, match=r"silver_b is consistent.* has no savepoints") as how:
+        plan(line, "bronze", "before")
+
+    assert how.value.hint.startswith("end the fork if you no longer need it: savepoints end silver")
+    line.configured_store.query("silver_b").end().execute()
+    assert [one.query for one in plan(line, "bronze", "before").members] == [*QUERIES]
 
 
 def test_a_reader_that_is_behind_needs_what_runs_it(line: Line) -> None:

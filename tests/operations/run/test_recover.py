@@ -15,6 +15,7 @@ from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
     CheckpointDamagedError,
+    NotAlignedError,
     QueryRunningError,
     SavepointsError,
     UnfinishedOperationError,
@@ -222,6 +223,24 @@ def test_trap_a_savepoint_that_was_rolled_back_is_never_recovered_from(query: Qu
     assert query.generation.generation == 3
     assert query.rows == [0, 1]
     assert newest.id in {one.id for one in query.store.catalog.all()}
+
+
+def test_trap_a_savepoint_from_before_a_reset_with_kept_state_is_not_recovered_from(
+    query: Query,
+) -> None:
+    """The query would be where it was, and nobody would know that the reset was lost."""
+    last, generations = query.saved[-1], query.store.generations
+    generations.begin(
+        "totals", 2, query.checkpoint / "moved", by="reset", begun_from=last.id,
+        savepoints=query.store.catalog.all(),
+    )  # fmt: skip
+    rows = query.rows
+
+    with pytest.raises(NotAlignedError, match="before the reset that began generation 2") as how:
+        query.recover()
+
+    assert f"savepoints rollback {last.id} --no-safety-savepoint" in how.value.hint
+    assert (query.rows, query.generation.generation) == (rows, 2)
 
 
 def test_a_query_that_never_ran_is_not_damaged(query: Query) -> None:
