@@ -45,9 +45,6 @@ _FIRST = f"_delta_log/{0:020}.json"
 # There while a table is made anew, for it is damaged until then.
 _UNDER_WAY = f"{checksums.DIRECTORY}/under-way"
 
-# Bytes that a commit takes at most, but for its checkpoints.
-_ROOM = 1 << 20
-
 
 @dataclass(frozen=True)
 class StoreTable:
@@ -167,7 +164,7 @@ class StoreTable:
         Raises:
             SavepointsError: If there is too little.
         """
-        self.location.require_space(_ROOM)
+        self.location.require_space()
 
     def _commit(self, write: Callable[[DeltaTable, CommitProperties], object]) -> DeltaTable:
         """Write to the newest version, again and again while others are faster.
