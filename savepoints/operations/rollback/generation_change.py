@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint import position
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # After which another try would not get further either.
-_IN_VAIN = (StateUnwrittenError, TargetExistsError, VerificationError)
+_IN_VAIN = (QueryRunningError, StateUnwrittenError, TargetExistsError, VerificationError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +212,7 @@ def carry_out(
     do(work.prepare, log, held)
     # 4. The checkpoint. 5. The outputs, which are not touched before it is there and whole.
     # 6. The generation, on leaving the block: once `run` starts it, nothing can be taken back.
-    with new_generation(plan, store, work.write, log, held):
+    with new_generation(plan, store, partial(_written, plan, work), log, held):
         versions = rewind_outputs(plan, log, held, progress, spark)
         do(work.complete, log, held)
     # 7. What needs the new generation, such as its first savepoint.
@@ -223,6 +224,26 @@ def carry_out(
         outputs=versions,
         bytes_written=int(log.operation.done["checkpoint_written"]["bytes"]),
     )
+
+
+def _written(plan: TransitionPlan, work: Work) -> NewCheckpoint:
+    """Write the new checkpoint, and look once more whether the query runs unseen.
+
+    Saving and writing take a while, in which a driver without a lease may commit; afterwards there
+    would be two that write the outputs.
+    """
+    written = work.write()
+    newest = safety_savepoint.newest_batch(plan.from_checkpoint)
+    if newest != plan.from_batch:
+        raise QueryRunningError(
+            f"{plan.query} is running: a driver that holds no lease has committed batch {newest} "
+            f"in {plan.from_checkpoint} since the {plan.verb} operation began; no output was "
+            "touched",
+            hint="stop the driver; to let others see who runs the query, call savepoints.attach "
+            "in it",
+            query=plan.query,
+        )
+    return written
 
 
 def _said(plan: TransitionPlan) -> str:

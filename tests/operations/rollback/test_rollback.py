@@ -232,6 +232,27 @@ def test_a_query_that_commits_between_plan_and_execution_is_refused(query: Query
     journal.refuse_unfinished(query.store.root, "totals")
 
 
+def test_trap_a_driver_that_nobody_knows_commits_while_a_rollback_is_under_way(
+    query: Query,
+) -> None:
+    """It would go on to write the table that was taken back, beside the next generation."""
+    plan = query.plan()
+    newest = contents(query.checkpoint)
+    begun = {"offsets/4": newest["offsets/3"], "commits/4": newest["commits/3"]}
+
+    def commit(said: str) -> None:
+        if said.startswith("taking the safety savepoint"):
+            write(query.checkpoint, begun)
+
+    with pytest.raises(QueryRunningError, match="a driver that holds no lease has committed bat"):
+        rollback.execute(plan, query.store, progress=commit)
+
+    assert query.rows == [0, 1, 2, 3]
+    assert (query.place / "next").list() == []
+    assert query.store.generations.current("totals").generation == 1
+    journal.refuse_unfinished(query.store.root, "totals")
+
+
 def test_a_query_that_another_verb_has_is_refused(query: Query) -> None:
     plan = query.plan()
     with lease.hold(query.store.root, "totals", "merge"):
