@@ -254,8 +254,12 @@ def _said(plan: TransitionPlan) -> str:
 
 
 def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Progress) -> None:
-    """Take the safety savepoint, unless it was taken before a crash."""
-    if plan.safety_id is None or log.is_done("safety_savepoint"):
+    """Take the safety savepoint, unless it was taken before a crash, and copy the batch log."""
+    if log.is_done("safety_savepoint") or log.is_done("checkpoint_written"):
+        return
+    left = store.generations.current(plan.query).generation
+    if plan.safety_id is None:
+        batch_log.copy_left(store.root, plan.query, left, Location.of(plan.from_checkpoint))
         return
     progress(f"taking the safety savepoint {plan.safety_id}")
     with _withdrawn_after(SavepointsError, plan, log):
@@ -269,7 +273,6 @@ def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Pro
             savepoint_id=plan.safety_id,
             kind="safety",
         )
-    left = store.generations.current(plan.query).generation
     batch_log.copy_left(store.root, plan.query, left, Location.of(plan.from_checkpoint))
     log.record("safety_savepoint", savepoint=plan.safety_id)
 

@@ -157,11 +157,14 @@ def test_a_rollback_can_be_undone_by_its_safety_savepoint(query: Query) -> None:
     assert query.store.generations.current("totals").generation == 3
 
 
-def test_trap_the_batch_log_lacked_what_a_killed_run_left_of_a_generation(query: Query) -> None:
+@pytest.mark.parametrize("saved", [True, False])
+def test_trap_the_batch_log_lacked_what_a_killed_run_left_of_a_generation(
+    query: Query, saved: bool
+) -> None:
     """Nobody looks at the log of its checkpoint later, though an undo leads back to there."""
     offsets = read_cut(query.checkpoint).cut.offsets
 
-    rollback.execute(query.plan(), query.store)
+    rollback.execute(query.plan(save_present=saved), query.store)
 
     logged = batch_log.read(query.store.root, "totals", 1)
     assert sorted(logged) == [0, 1, 2, 3]
