@@ -324,9 +324,14 @@ class Runner:
         return self._with_tables(self._program)
 
     def _with_tables(self, result: DataFrame) -> DataFrame:
-        """Create the output tables that do not exist, and refuse those that lack columns."""
+        """Create the output tables that do not exist, and refuse those that lack columns.
+
+        Raises:
+            IncompatibleError: If they lack some, or Delta cannot write one.
+        """
         for name, output in self._app.outputs.items():
             part = output.selection.checked(result, name)
+            write.require_names(name, output.mode, part.schema.names)
             write.ensure_table(self._table(name), part.schema.json())
             batch_version.require_columns(str(self._table(name)), part.schema)
         return result

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from savepoints.errors import IncompatibleError
 from savepoints.local import LocalWorld
 from savepoints.operations.rollback.target import BeforeLast
 from savepoints.runtime.app import App, Input, Output
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = NIGHTLY
 
-KEY, TOTAL, ID = "kä.y", "to.tal", "i.`d"
+KEY, TOTAL, ID = "kä.y", "to tal (=)", "i.`d"
 TABLE = "tä.b `l"
 FIRST = (Event("1", "a", 1, 3), Event("2", "b", 2, 4), Event("3", "c", 4, 5))
 SECOND = (Event("4", "a", 8, 13), Event("5", "d", 16, 14))
@@ -88,3 +90,24 @@ def test_names_that_sql_has_to_quote(
 
     desk.arrive(NEWEST)
     assert rows() == summed([*FIRST, *SECOND, *NEWEST])
+
+
+def in_backticks(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    return inputs["events"].groupBy("k").agg(F.sum("n").alias("to`tal"))
+
+
+unwritable = App(
+    "unwritable", {"events": late_apps.read()}, in_backticks, {"out": Output("upsert", ("k",))}
+)
+
+
+def test_trap_delta_cannot_upsert_into_columns_with_backticks(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """The first batch failed for it, when the table was there already."""
+    desk = LateDesk(Desk.open(world, tmp_path, f"{__name__}:unwritable"), spark)
+
+    with pytest.raises(IncompatibleError, match="the column 'to`tal': Delta cannot upsert"):
+        desk.arrive(FIRST)
+
+    assert not (tmp_path / "out").exists()
