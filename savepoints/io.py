@@ -77,6 +77,10 @@ _AZURE_SECRETS = (
     "AZURE_STORAGE_SAS_KEY",
     "AZURE_STORAGE_SAS_TOKEN",
 )
+# Bytes that a commit of a table takes at most, but for its checkpoints.
+_ROOM = 1 << 20
+# In which disks give space to files.
+_BLOCK = 4096
 _PIECE = 1 << 20
 # No directory is called so.
 _DOCUMENTS = (".json", ".checkpoint.parquet")
@@ -117,14 +121,16 @@ class Location:
         """Return the URI."""
         return str(self.uri)
 
-    def require_space(self, size: int) -> None:
-        """Check that a local directory's disk has room for this many bytes."""
+    def require_space(self, sizes: Iterable[int] = ()) -> None:
+        """Check that a local directory's disk has room for files, and for a commit of a table.
+
+        Args:
+            sizes: Of the files.
+        """
         if self.uri.scheme != "file":
             return
-        present = Path(str(self.uri))
-        while not present.exists():
-            present = present.parent
-        free = shutil.disk_usage(present).free
+        size = _ROOM + sum(-(-one // _BLOCK) * _BLOCK for one in sizes)
+        free = shutil.disk_usage(self._present()).free
         if free < size:
             raise SavepointsError(
                 f"the disk that holds {self.uri} has too little free space: {free} bytes are "
@@ -133,6 +139,19 @@ class Location:
                 "--keep-last 3, then savepoints gc",
                 uri=str(self.uri),
             )
+
+    def links(self, source: Location) -> bool:
+        """Return True if files of another place are copied here without taking space."""
+        if not self.uri.scheme == source.uri.scheme == "file":
+            return False
+        return self._present().stat().st_dev == source._present().stat().st_dev
+
+    def _present(self) -> Path:
+        """Return the directory, or what is there of the way to it."""
+        present = Path(str(self.uri))
+        while not present.exists():
+            present = present.parent
+        return present
 
     def get(self, path: str) -> bytes:
         """Return the bytes of a file."""

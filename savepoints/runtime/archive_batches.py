@@ -91,7 +91,7 @@ class ArchivedInputs:
         """
         require_new_partitions(position, ranges)
         begin = with_new_partitions(position, ranges)
-        _require_known(begin, ranges)
+        _require_known(self.inputs.app.name, begin, ranges)
         pending = self.require_replayable(begin)
         archived = {self.inputs.topic(one.input) for one in pending}
         for topic, parts in begin.items():
@@ -242,15 +242,16 @@ class ArchivedInputs:
         )
 
 
-def _require_known(position: KafkaOffsets, ranges: Ranges) -> None:
+def _require_known(query: str, position: KafkaOffsets, ranges: Ranges) -> None:
     """Refuse a position in what the query does not read any more, or Kafka does not have."""
     for topic, part, offset in by_partition(position):
         if part not in ranges.get(topic, {}):
             raise SourceDataGoneError(
                 f"the query is at offset {offset} of topic {topic} partition {part}, which "
                 f"{'Kafka does not have' if topic in ranges else 'it does not read any more'}",
-                hint="correct [queries.NAME.topics] in the settings, or begin again at offsets of "
-                "the topics that there are: savepoints reset NAME --to-earliest --dry-run",
+                hint=f"correct [queries.{query}.topics] in the settings; or, if the partition was "
+                "deleted, begin again without it: savepoints reset "
+                f"{query} --to-earliest --allow-data-loss --dry-run",
                 topic=topic,
                 partition=part,
             )

@@ -58,8 +58,8 @@ class ProgramLayout:
         self._runner: Runner | None = None
         self._known: tuple[App, Layout] | None = None
 
-    def require(self, runner: Runner, checkpoint: Location, app: str, origin: str | None) -> None:
-        """Compare the layout of a runner's program with that of a checkpoint.
+    def require(self, runner: Runner, app: str, origin: str | None) -> None:
+        """Compare the layout of a runner's program with that of its checkpoint.
 
         Args:
             origin: Id of the savepoint that the checkpoint began from, None without one.
@@ -68,7 +68,7 @@ class ProgramLayout:
             LayoutChangedError: If fields of the state have other names or types in the program, or
                 are more or fewer.
         """
-        saved = layout.read(checkpoint)
+        saved = layout.read(runner.checkpoint)
         if not saved:
             return
         self._progress(f"comparing {app} with the state that it continues")
@@ -81,23 +81,26 @@ class ProgramLayout:
         layout.require_names(saved, now, app)
 
     def require_once(
-        self, runner: Runner, generation: Generation, app: str, *, accept_names: bool = False
+        self, runner: Runner, app: str, origin: str | None, *, accept_names: bool = False
     ) -> None:
-        """Compare it unless this very program is known to fit the state of a generation.
+        """Compare it unless this very program is known to fit the state of the generation.
+
+        What runs is known from then on, also to merges: so it is called before each batch that
+        becomes one of a generation, even of one that has not begun yet.
 
         Args:
+            origin: Id of the savepoint that the generation began from, None without one.
             accept_names: Take what other names a program has as meant, from now on.
 
         Raises:
             LayoutChangedError: See `require`.
         """
-        place = (self._store.root, generation.query, generation.generation)
+        place = (self._store.root, runner.query, runner.generation)
         if not runner.declares_variables and runner.plan == checked_programs.find(*place):
             return
-        checkpoint = Location.of(generation.checkpoint)
         if not accept_names:
-            self.require(runner, checkpoint, app, generation.begun_from)
-        first_batch = max(committed_in(checkpoint), default=-1) + 1
+            self.require(runner, app, origin)
+        first_batch = max(committed_in(runner.checkpoint), default=-1) + 1
         checked_programs.write(*place, runner.plan, first_batch=first_batch)
 
     def _newest(self, query: str) -> str | None:

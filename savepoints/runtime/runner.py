@@ -125,7 +125,7 @@ class Runner:
         self._bound = inputs.bound
         self._output_mode = output_mode(inputs.app)
         self.query = inputs.app.name
-        self._generation = generation
+        self.generation = generation
         self.checkpoint = checkpoint
         self.archived = archived
         self._progress = progress
@@ -171,7 +171,7 @@ class Runner:
         """Return what this runner did; see `Ran`."""
         return Ran(
             self.query,
-            self._generation,
+            self.generation,
             self._committed.first,
             self._committed.last,
             self._committed.batches,
@@ -283,7 +283,7 @@ class Runner:
 
     def has_written(self, batch: int) -> list[str]:
         """Return the outputs that have the rows already of a batch; see `written_outputs.find`."""
-        return written_outputs.find(self._inputs, self._generation, self.checkpoint, batch)
+        return written_outputs.find(self._inputs, self.generation, self.checkpoint, batch)
 
     @property
     def app(self) -> App:
@@ -293,12 +293,12 @@ class Runner:
     @cached_property
     def plan(self) -> str:
         """The digest of its program; see `program.digest`."""
-        return program.digest(self._program, self._inputs)
+        return program.digest(self._plan_text, self._program, self._inputs)
 
     @property
     def declares_variables(self) -> bool:
         """See `program.declares_variables`."""
-        return program.declares_variables(self._program)
+        return program.declares_variables(self._plan_text)
 
     @property
     def tables_beside(self) -> list[str]:
@@ -315,14 +315,23 @@ class Runner:
         return program.frame(self._spark, self._inputs)
 
     @cached_property
+    def _plan_text(self) -> str:
+        return program.text(self._program)
+
+    @cached_property
     def _result(self) -> DataFrame:
         """The same, when there are tables for it."""
         return self._with_tables(self._program)
 
     def _with_tables(self, result: DataFrame) -> DataFrame:
-        """Create the output tables that do not exist, and refuse those that lack columns."""
+        """Create the output tables that do not exist, and refuse those that lack columns.
+
+        Raises:
+            IncompatibleError: If they lack some, or Delta cannot write one.
+        """
         for name, output in self._app.outputs.items():
             part = output.selection.checked(result, name)
+            write.require_names(name, output.mode, part.schema.names)
             write.ensure_table(self._table(name), part.schema.json())
             batch_version.require_columns(str(self._table(name)), part.schema)
         return result
@@ -371,7 +380,7 @@ class Runner:
                 self._table(name),
                 mode=output.mode,
                 key=output.key,
-                app=write.app_id(self.query, name, self._generation),
+                app=write.app_id(self.query, name, self.generation),
                 batch_id=batch_id,
             )
             faults.reach(f"run.written_{name}")

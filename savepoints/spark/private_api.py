@@ -35,6 +35,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -170,18 +171,32 @@ def plan_text(frame: DataFrame) -> str:
     return _NUMBERS.sub("", str(analyzed_plan(frame).toJSON()))
 
 
-def python_functions(frame: DataFrame) -> list[bytes]:
-    """Return the Python functions of a frame's plan, pickled, in the order of the plan.
+@dataclass(frozen=True)
+class PythonFunction:
+    """A Python function in a plan.
 
-    Of one that takes more than a megabyte it is the number of a broadcast variable.
+    Attributes:
+        pickled: The function; of one that takes more than a megabyte, a broadcast variable of it.
     """
+
+    pickled: bytes
+    _function: JavaObject
+
+    def broadcast(self, number: int) -> str:
+        """Return the file of this machine with the value of one of its broadcast variables."""
+        found = (one for one in self._function.broadcastVars() if one.id() == number)
+        return str(next(found).value().path())
+
+
+def python_functions(frame: DataFrame) -> list[PythonFunction]:
+    """Return the Python functions of a frame's plan, in the order of the plan."""
     java = jvm(frame.sparkSession)
     kind = java.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
     plans = _having(kind, [analyzed_plan(frame)])
     calls = _having(kind, (one for plan in plans for one in items(plan.expressions())))
     as_bytes = java.scala.reflect.ClassTag.Byte()
     return [
-        bytes(one.func().command().toArray(as_bytes))
+        PythonFunction(bytes(one.func().command().toArray(as_bytes)), one.func())
         for one in calls
         if class_name(one) in _PYTHON_CALLS
     ]

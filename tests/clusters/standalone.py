@@ -83,7 +83,7 @@ def start(directory: Path, *, pinned: bool = False) -> Iterator[Cluster]:
                 command = ("taskset", "--cpu-list", str(number - 1), *command)
             is_there = partial(_has, page, number)
             _service(stack, f"worker-{number}", directory, command, is_there)
-        yield Cluster(master, bare_python.make(directory / "python"), own_files)
+        yield Cluster(master, bare_python.make(directory / "python", with_pandas=True), own_files)
 
 
 def executors() -> list[int]:

@@ -11,6 +11,8 @@ import pytest
 from deltalake import write_deltalake
 
 from savepoints.local import LocalWorld
+from savepoints.moments import utc_now
+from savepoints.operations.rollback.target import AtTime
 from savepoints.runtime.app import App
 from tests.e2e import late_apps
 from tests.e2e.late_desk import Event, LateDesk
@@ -82,6 +84,26 @@ def test_trap_a_program_changed_in_place_replayed_older_batches_without_a_word(
     (then,) = warned(older)
     assert "batches up to 0 of generation 1 were read by another version" in then
     assert warned(newer) == []
+
+
+def test_trap_what_ran_a_query_on_to_its_point_was_kept_nowhere(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Batches that run before a generation begins are of it, whatever program runs them."""
+    desk = LateDesk.open(world, spark, tmp_path, "running")
+    desk.arrive(BEFORE)
+    desk.produce(AFTER)
+    query = desk.desk.store.query(desk.desk.query)
+    other = f"{__name__}:changed"
+    query.rollback(AtTime(utc_now()), app=other).execute()
+    desk.arrive(NEWEST)
+    desk.archive()
+
+    late = desk.write([Event("late", "a", 1000, 3.5)])
+    warnings = query.merge(late).plan.warnings
+
+    (then,) = (one for one in warnings if "another version of" in one)
+    assert "batches up to 1 of generation 2 were read by another version" in then
 
 
 def test_trap_a_table_beside_the_inputs_is_read_as_it_is_now(

@@ -185,11 +185,36 @@ def test_trap_a_restore_that_needs_a_newer_spark_was_planned(
 
     refused, said = python(on_local, "4.1.4", *restore, "--provider", "rocksdb")
     code, text = python(on_local, "4.2.0", *restore, "--provider", "rocksdb")
-
     assert refused == 16, said
     assert "Spark 4.1 cannot write state rows to RocksDB" in said
     assert "run the command where Spark 4.2 is installed" in " ".join(said.split())
     assert code == 0, text
+
+
+# What `restore --provider rocksdb` asks of a savepoint that has only rows, before Spark is started.
+ROWS_ALONE = """
+import dataclasses, sys
+from savepoints.checkpoint.state.operators import HDFS_PROVIDER, ROCKSDB_PROVIDER
+from savepoints.errors import NativeOnlyError
+from savepoints.operations.savepoint import forms
+from tests.samples import savepoint
+born = savepoint(1)
+cut = dataclasses.replace(born.cut, provider=HDFS_PROVIDER)
+try:
+    saved = dataclasses.replace(born, forms=("canonical",), cut=cut)
+    forms.require_writable(saved, HDFS_PROVIDER)
+    forms.require_writable(saved, ROCKSDB_PROVIDER)
+except NativeOnlyError as error:
+    print(error.hint)
+"""
+
+
+def test_trap_rows_of_the_default_store_can_be_restored_into_it_without_a_newer_spark(
+    on_local: Location,
+) -> None:
+    _, said = python(on_local, "4.1.4", "-c", ROWS_ALONE)
+
+    assert said.startswith("omit --provider to keep the state in Spark's default store; or run")
 
 
 def test_trap_rows_were_planned_that_spark_3_5_cannot_read(

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
+from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
+from savepoints.checkpoint.state.operators import PROVIDERS
 from savepoints.config.settings import Settings
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, NativeOnlyError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.migrate import program_layout
@@ -20,8 +24,10 @@ from savepoints.runtime import late_rows
 from savepoints.runtime.app import App, Input, Output
 from savepoints.sources.events.events import EVENT_SCHEMA, POSITION
 from savepoints.sources.late.dropped_late import LATE_MS
+from savepoints.spark.versions import SparkVersion
 from savepoints.state.storage.read import state_session
 from tests.data import make_older
+from tests.operations.begin.lab import BEGINNING, Lab
 from tests.versions import installed
 
 if TYPE_CHECKING:
@@ -54,6 +60,27 @@ windows = App("windows", READ, count_in_windows, {"out": Output("append")})
 def spark() -> Iterator[SparkSession]:
     with installed.session() as started:
         yield started
+
+
+def test_trap_a_seed_that_spark_cannot_write_is_refused_when_it_is_carried_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """By then it had begun, and had to be undone by hand."""
+    lab = Lab.open(spark, tmp_path)
+    lab.append(0)
+    value = {"count": 1, "sum": 2, "max": BEGINNING}
+    rows = str(tmp_path / "rows.parquet")
+    pq.write_table(pa.table({"key": [{"k": "k1"}], "value": [value]}), rows)
+    query = lab.query("seeded", "totals")
+
+    for provider in ("rocksdb", "hdfs"):
+        spark.conf.set(PROVIDER_KEY, PROVIDERS[provider])
+        if provider == "hdfs" or SparkVersion.of(spark.version).writes_rows:
+            assert query.seed(rows, until="version:0").plan.rows == 1
+        else:
+            with pytest.raises(NativeOnlyError, match="cannot write state rows to Ro") as refused:
+                query.seed(rows, until="version:0")
+            assert "savepoints bootstrap" in refused.value.hint
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import click
 
 from savepoints.cli.names import savepoint_names
 from savepoints.cli.options import Invocation, broken_too, common, of_query, restored_form
-from savepoints.errors import VerificationError
+from savepoints.errors import PartlyDoneError, VerificationError
 from savepoints.model import Form
 
 
@@ -26,9 +26,11 @@ def command(
     of the store. If the settings name no application for the query, nothing is replayed: the
     restored state is compared with what the savepoint recorded. State whose
     rows Spark cannot read is restored and replayed, but not compared: the
-    result names it.
+    result names it, and so it does state of which a savepoint without rows
+    recorded nothing.
 
-    Suitable for cron: exit code 13 if anything differs.
+    Suitable for cron: exit code 13 if anything differs, 3 if nothing does but
+    some state was not compared.
 
     \b
     Examples:
@@ -61,4 +63,6 @@ def command(
         ],
         drill=done,
     )
-    return VerificationError.exit_code if done.verdict == "different" else 0
+    if done.verdict == "different":
+        return VerificationError.exit_code
+    return PartlyDoneError.exit_code if done.not_compared else 0

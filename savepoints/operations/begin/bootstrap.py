@@ -20,7 +20,7 @@ from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_query_id
 from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.config.settings import Settings
-from savepoints.errors import TargetExistsError
+from savepoints.errors import IncompatibleError, TargetExistsError
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, new_id
 from savepoints.moments import utc_now
@@ -268,7 +268,11 @@ def _require_same_result(
     query = new.inputs.app.name
     progress(f"running {new.bound.app} on empty inputs (starts Spark if it is not running)")
     spark = session(new.settings, f"savepoints {VERB} {query}")
-    empty = program_layout.run_empty(read.state_session(spark, 1), store, new.inputs.app)
+    try:
+        empty = program_layout.run_empty(read.state_session(spark, 1), store, new.inputs.app)
+    except IncompatibleError as error:  # Batches as streaming has them need not be judged.
+        error.hint = f"omit --batch-records, so that nothing has to be compared; or {error.hint}"
+        raise
     batch_size.require_free(query, empty.operators)
     if isinstance(end, KafkaEnd):
         delays = [timedelta(milliseconds=one) for one in empty.delays_ms]

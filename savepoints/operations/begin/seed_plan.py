@@ -17,7 +17,12 @@ from savepoints.checkpoint.logs.offset_log import (
     PARTITIONS_KEY,
     PROVIDER_KEY,
 )
-from savepoints.checkpoint.state.operators import ENCODING_KEY, UNSAFE_ROW, is_metadata
+from savepoints.checkpoint.state.operators import (
+    ENCODING_KEY,
+    ROCKSDB_PROVIDER,
+    UNSAFE_ROW,
+    is_metadata,
+)
 from savepoints.errors import IncompatibleError, NativeOnlyError, UsageError
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, new_id
@@ -32,6 +37,7 @@ from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.bounded import run_ends
 from savepoints.runtime.bounded.bounded_run import KafkaEnd
 from savepoints.sources.combined import availability
+from savepoints.spark.versions import SparkVersion
 from savepoints.state.seed import given, visible
 from savepoints.state.seed.visible import Visible
 from savepoints.state.typed import typed
@@ -125,7 +131,7 @@ def plan(
         TargetExistsError: If the query has run, or its checkpoint directory is not empty.
         SeedRowsError: If rows have nulls where the state allows none, or are of one key.
         IncompatibleError: If columns or types differ, or Spark cannot write the state of an
-            operator.
+            operator, or the state store of the program.
         UsageError: If a watermark is missing, or rows for a state.
         SourceDataGoneError: If the records that come next are gone.
     """
@@ -256,6 +262,16 @@ def _require_seedable(program: SeededProgram) -> None:
                 "bootstrap QUERY",
                 operator_id=one.operator_id,
             )
+    _, provider, _ = settings_of(program)
+    version = SparkVersion.of(program.session.version)
+    if provider == ROCKSDB_PROVIDER and not version.writes_rows:
+        raise NativeOnlyError(
+            f"Spark {version} cannot write state rows to RocksDB, so no state can be built from "
+            "rows here",
+            hint="run the command where Spark 4.2 is installed; or let the program compute the "
+            f"state: savepoints bootstrap QUERY; or keep the state in Spark's default store: "
+            f"remove {PROVIDER_KEY} from [spark.conf]",
+        )
     encoding = program.conf.get(ENCODING_KEY, UNSAFE_ROW)
     if encoding != UNSAFE_ROW:
         raise IncompatibleError(

@@ -255,7 +255,7 @@ class _Compare:
             return None
         runner = self._runner(compared)
         compatibility.ProgramLayout(self.store, self.progress).require_once(
-            runner, compared.generation, compared.bound.app
+            runner, compared.bound.app, compared.generation.begun_from
         )
         self.progress(f"running {compared.query} to the end offsets")
         with self.store.scratch() as scratch, stopped_by_signals(runner.stop):

@@ -61,6 +61,7 @@ def plan(
     into: str | None = None,
     hand_over: HandOver = "replace",
     checks: bool = True,
+    has_readers: bool = False,
 ) -> PromotePlan:
     """Plan a promotion; nothing is written, and the live query is not touched.
 
@@ -69,6 +70,7 @@ def plan(
         into: The live query, if not the one that was forked.
         hand_over: How the outputs are handed over.
         checks: Whether the checks have to pass.
+        has_readers: Whether the fork is one of several that read each other's tables.
 
     Raises:
         QueryNotFoundError: If the store has no such query.
@@ -97,7 +99,7 @@ def plan(
             hint="name one of its forks; to see them: savepoints lineage",
         )
     _refuse_done(store, fork, origin)
-    _refuse_unmerged(store, fork, origin)
+    _refuse_unmerged(store, fork, origin, has_readers=has_readers)
     columns = promote_steps.require_possible(
         store, origin, fork, settings=completed, hand_over=hand_over
     )
@@ -163,7 +165,7 @@ def _refuse_done(store: Store, fork: str, live: str) -> None:
         )
 
 
-def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
+def _refuse_unmerged(store: Store, fork: str, live: str, *, has_readers: bool) -> None:
     """Refuse a fork without the late events of the live query, which would be gone."""
     merges, generations = store.ledger.all(), store.generations.all()
     savepoints = store.catalog.all()
@@ -179,7 +181,8 @@ def _refuse_unmerged(store: Store, fork: str, live: str) -> None:
             raise NotAlignedError(
                 f"a promotion would lose late events that were merged into {live} but not into "
                 f"{fork}: {count_text(one.rows, 'event')}, batch {one.batch}",
-                hint=f"merge them into the fork: savepoints merge {fork} {_again(one)}; if they "
+                hint=f"merge them into the fork: savepoints merge {fork} "
+                f"{_again(one, has_readers=has_readers)}; if they "
                 f"are from before it began, add --across-promotions, or fork {live} again",
                 query=fork,
                 merge=one.id,
@@ -249,6 +252,9 @@ def _warnings(
         yield f"{live} is not running; start it afterwards: savepoints run {live}"
 
 
-def _again(one: Merge) -> str:
-    """Return the option of `merge` for the same events."""
-    return "--dropped" if one.batch == merge_ledger.DROPPED else f"--batch {one.batch}"
+def _again(one: Merge, *, has_readers: bool) -> str:
+    """Return the options of `merge` for the same events."""
+    if one.batch == merge_ledger.DROPPED:
+        return "--dropped"  # They can be merged into the query itself only.
+    through = " --downstream merge" if has_readers else ""
+    return f"--batch {one.batch}{through}"

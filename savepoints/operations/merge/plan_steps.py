@@ -257,7 +257,7 @@ def _of_versions(frame: DataFrame, assignment: Assignment) -> tuple[str, ...]:
             "present program computes all of their results, also those of another program"
         )
         return (replayed,)
-    mine = program.digest(frame, live.inputs)
+    mine = program.digest(program.text(frame), frame, live.inputs)
     other = lineage.read_otherwise(live.store, live.reach, mine, oldest)
     if other is None:
         return ()

@@ -132,7 +132,10 @@ def plan(store: Store, query: str, name: str, *, checks: bool = True) -> Pipelin
                 VERB, query, begun.steps, ("finishing an interrupted promotion",),
                 name, pairs, checks, command, (), begun,
             )  # fmt: skip
-    alone = [promote_plan.plan(store, pair.fork, into=pair.live, checks=checks) for pair in pairs]
+    alone = [
+        promote_plan.plan(store, pair.fork, into=pair.live, checks=checks, has_readers=True)
+        for pair in pairs
+    ]
     rollback_refusals.running(store, [pair.live for pair in pairs])
     return PipelinePromotePlan(
         verb=VERB,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint import position
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # After which another try would not get further either.
-_IN_VAIN = (StateUnwrittenError, TargetExistsError, VerificationError)
+_IN_VAIN = (QueryRunningError, StateUnwrittenError, TargetExistsError, VerificationError)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +212,7 @@ def carry_out(
     do(work.prepare, log, held)
     # 4. The checkpoint. 5. The outputs, which are not touched before it is there and whole.
     # 6. The generation, on leaving the block: once `run` starts it, nothing can be taken back.
-    with new_generation(plan, store, work.write, log, held):
+    with new_generation(plan, store, partial(_written, plan, work), log, held):
         versions = rewind_outputs(plan, log, held, progress, spark)
         do(work.complete, log, held)
     # 7. What needs the new generation, such as its first savepoint.
@@ -225,6 +226,26 @@ def carry_out(
     )
 
 
+def _written(plan: TransitionPlan, work: Work) -> NewCheckpoint:
+    """Write the new checkpoint, and look once more whether the query runs unseen.
+
+    Saving and writing take a while, in which a driver without a lease may commit; afterwards there
+    would be two that write the outputs.
+    """
+    written = work.write()
+    newest = safety_savepoint.newest_batch(plan.from_checkpoint)
+    if newest != plan.from_batch:
+        raise QueryRunningError(
+            f"{plan.query} is running: a driver that holds no lease has committed batch {newest} "
+            f"in {plan.from_checkpoint} since the {plan.verb} operation began; no output was "
+            "touched",
+            hint="stop the driver; to let others see who runs the query, call savepoints.attach "
+            "in it",
+            query=plan.query,
+        )
+    return written
+
+
 def _said(plan: TransitionPlan) -> str:
     """Return the command that somebody typed, of those that are one plan."""
     return (
@@ -233,8 +254,12 @@ def _said(plan: TransitionPlan) -> str:
 
 
 def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Progress) -> None:
-    """Take the safety savepoint, unless it was taken before a crash."""
-    if plan.safety_id is None or log.is_done("safety_savepoint"):
+    """Take the safety savepoint, unless it was taken before a crash, and copy the batch log."""
+    if log.is_done("safety_savepoint") or log.is_done("checkpoint_written"):
+        return
+    left = store.generations.current(plan.query).generation
+    if plan.safety_id is None:
+        batch_log.copy_left(store.root, plan.query, left, Location.of(plan.from_checkpoint))
         return
     progress(f"taking the safety savepoint {plan.safety_id}")
     with _withdrawn_after(SavepointsError, plan, log):
@@ -248,7 +273,6 @@ def save_present(plan: TransitionPlan, store: Store, log: Journal, progress: Pro
             savepoint_id=plan.safety_id,
             kind="safety",
         )
-    left = store.generations.current(plan.query).generation
     batch_log.copy_left(store.root, plan.query, left, Location.of(plan.from_checkpoint))
     log.record("safety_savepoint", savepoint=plan.safety_id)
 

@@ -7,19 +7,15 @@ new generation begins; the live checkpoint stays as it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Literal
 
 from savepoints import faults
-from savepoints.checkpoint import position as checkpoint_position
-from savepoints.checkpoint.logs import commit_log, offset_log, planned_batch, table_position
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets
-from savepoints.checkpoint.logs.table_position import TablePosition
-from savepoints.checkpoint.position import CheckpointPosition
-from savepoints.config.settings import QuerySettings
+from savepoints.checkpoint.logs import planned_batch
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import (
     IncompatibleError,
     NoCommittedBatchError,
@@ -27,7 +23,6 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.model import Generation
 from savepoints.moments import rfc3339
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
@@ -38,6 +33,7 @@ from savepoints.operations.rollback import (
     notes,
     recreated_topics,
     reset_offsets,
+    reset_present,
     reset_versions,
     safety_savepoint,
 )
@@ -49,6 +45,7 @@ from savepoints.operations.rollback.generation_change import (
 )
 from savepoints.operations.rollback.next_outputs import Outputs
 from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.reset_present import ResetPresent
 from savepoints.outputs.rewind import plan_text
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, Step, silent
@@ -92,30 +89,6 @@ class ResetPlan(TransitionPlan):
 
 
 @dataclass(frozen=True)
-class _Present:
-    """Where a query stands.
-
-    Attributes:
-        begun: The batch after it, when it was begun; its rows may be in the outputs.
-        tables: Where it is in the tables that it reads, in place of `positions`.
-        initial: By number of its directory, where a source of Kafka's began.
-    """
-
-    batch_id: int | None
-    begun: int | None
-    names: tuple[str, ...]
-    positions: tuple[KafkaOffsets, ...]
-    watermark_ms: int = 0
-    tables: tuple[TablePosition, ...] = ()
-    initial: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def topics(self) -> list[str]:
-        """What it reads."""
-        return sorted({topic for one in self.positions for topic in one})
-
-
-@dataclass(frozen=True)
 class _Request:
     """What a reset is asked for; see `plan`."""
 
@@ -138,6 +111,17 @@ class _Request:
         unsaved = () if self.save_present else ("unsaved",)
         return repr((exactly, *rest, *unsaved))
 
+    @property
+    def is_absolute(self) -> bool:
+        """Whether no partition stays where it is, or goes to a place that depends on that."""
+        kind = "time" if isinstance(self.target, datetime) else self.target.kind
+        return kind not in {"current", "shift"} and self.scope is None
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether nothing of the present checkpoint is asked for."""
+        return self.state == "empty" and not self.save_present
+
 
 @dataclass(frozen=True)
 class _Way:
@@ -150,7 +134,7 @@ class _Way:
         notes: Of topics that were recreated, and of sources that are apart.
     """
 
-    now: _Present
+    now: ResetPresent
     begin_at: tuple[str, ...]
     moves: tuple[Move, ...] = ()
     notes: tuple[str, ...] = ()
@@ -210,7 +194,7 @@ def plan(
             raise journalled.begun_otherwise(known, "with another target or other options")
         return known
     context = QueryContext.open(store, query)
-    now = _present(context)
+    now = reset_present.of(context, is_absolute=asked.is_absolute, given_up=asked.gives_up)
     assumed = activity.refuse_active(context, stopped=stopped)
     way = _way_of_tables(context, now, asked) if now.tables else _way(context, now, asked)
     again = _merged_again(context, reset_offsets.offsets(way.moves))
@@ -234,6 +218,7 @@ def plan(
         warnings=(
             *assumed,
             *notes.of_present(context.current.checkpoint, present, VERB),
+            *now.notes,
             *way.notes,
             *_warnings(context, way, again, asked, rewound),
         ),
@@ -284,39 +269,6 @@ def _write_empty(plan: ResetPlan) -> NewCheckpoint:
     return NewCheckpoint(time.monotonic() - begun, written)
 
 
-def _present(context: QueryContext) -> _Present:
-    query, checkpoint = context.query, Location.of(context.current.checkpoint)
-    now = checkpoint_position.read(checkpoint)
-    if now.committed is None:
-        return _unstarted(context.current, now, context.bound)
-    path, done = f"offsets/{now.committed}", f"commits/{now.committed}"
-    entry = offset_log.parse(checkpoint.get(path), path)
-    reached = commit_log.parse(checkpoint.get(done), done).next_watermark_ms
-    tables = [table_position.parse(one) for one in entry.sources]
-    watermark_ms = max(entry.watermark_ms, reached)
-    if tables and all(tables):
-        found = tuple(one for one in tables if one is not None)
-        return _Present(now.committed, now.begun, entry.names, (), watermark_ms, found)
-    positions = [kafka_offsets(one) for one in entry.sources]
-    not_kafka = [name for name, one in zip(entry.names, positions, strict=True) if one is None]
-    if not_kafka:
-        raise IncompatibleError(
-            f"{query} cannot be reset because of source {not_kafka[0]}: a reset works only for "
-            "a query that reads only Kafka topics or only Delta tables",
-            hint=f"roll back instead, to a savepoint (savepoints rollback NAME --query {query}) or "
-            f"to a retained batch (savepoints rollback --at-batch N --query {query})",
-            query=query,
-        )
-    return _Present(
-        now.committed,
-        now.begun,
-        entry.names,
-        tuple(one for one in positions if one is not None),
-        watermark_ms,
-        initial=now.initial,
-    )
-
-
 def _sources(way: _Way, state: State) -> tuple[tuple[str, str], ...]:
     if state == "keep":
         return tuple(zip(way.now.names, way.begin_at, strict=True))
@@ -325,7 +277,7 @@ def _sources(way: _Way, state: State) -> tuple[tuple[str, str], ...]:
     return reset_offsets.by_directory(way.now.names, way.begin_at, way.now.initial)
 
 
-def _way_of_tables(context: QueryContext, now: _Present, asked: _Request) -> _Way:
+def _way_of_tables(context: QueryContext, now: ResetPresent, asked: _Request) -> _Way:
     reset_versions.require_whole(asked.target, asked.state, asked.scope, asked.skipped)
     if asked.state == "empty":
         return _Way(now, reset_versions.beginnings(now.tables))
@@ -339,7 +291,7 @@ def _way_of_tables(context: QueryContext, now: _Present, asked: _Request) -> _Wa
     return _Way(now, begin_at)
 
 
-def _way(context: QueryContext, now: _Present, asked: _Request) -> _Way:
+def _way(context: QueryContext, now: ResetPresent, asked: _Request) -> _Way:
     lossy = asked.allow_data_loss
     recreated = recreated_topics.find(now.positions, context, allow_data_loss=lossy)
     mine = recreated_topics.forgotten(now.positions, recreated)
@@ -356,36 +308,7 @@ def _way(context: QueryContext, now: _Present, asked: _Request) -> _Way:
     )
 
 
-def _unstarted(
-    generation: Generation, now: CheckpointPosition, bound: QuerySettings | None
-) -> _Present:
-    """Return where a generation stands that has committed nothing: at its beginning."""
-    if bound is None:
-        raise NoCommittedBatchError(
-            f"the sources of {generation.query} are unknown, because it has not committed a "
-            f"batch in {generation.checkpoint}",
-            hint=f"add a section [queries.{generation.query}] to the settings, or run one batch of "
-            "the query first",
-            query=generation.query,
-        )
-    app = apps.load(bound.app)
-    inputs = {name: app.kafka_input(name) for name in app.inputs}
-    if now.initial:
-        positions = [kafka_offsets(one) or {} for _, one in sorted(now.initial.items())]
-    elif len(inputs) == 1:
-        positions = [{bound.topics.get(name, one.topic): {}} for name, one in inputs.items()]
-    else:
-        raise NoCommittedBatchError(
-            f"{generation.query} has {len(inputs)} sources but has never run, so the order in "
-            "which Spark numbers them is unknown",
-            hint=f"run one batch first: savepoints run {generation.query} --max-records 1",
-            query=generation.query,
-        )
-    names = tuple(str(number) for number in range(len(positions)))
-    return _Present(None, now.begun, names, tuple(positions))
-
-
-def _require_state(query: str, now: _Present, asked: _Request) -> None:
+def _require_state(query: str, now: ResetPresent, asked: _Request) -> None:
     if asked.state == "empty":
         return
     if not asked.save_present:

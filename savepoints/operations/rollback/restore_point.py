@@ -213,6 +213,7 @@ def _run_on(
             checkpoint=Location.of(plan.target),
             store=store,
             begun_from=store.manifest(plan.savepoint_id).savepoint,
+            is_copy=True,
             progress=progress,
         ).run_to(ends)
 

@@ -64,6 +64,7 @@ class RestoredQuery:
 
     Attributes:
         begun_from: The savepoint that the generation begins from, where it has not begun yet.
+        is_copy: The checkpoint becomes that of no generation, so nobody asks later what ran there.
     """
 
     query: str
@@ -73,6 +74,7 @@ class RestoredQuery:
     checkpoint: Location
     store: Store
     begun_from: Savepoint | None = None
+    is_copy: bool = False
     progress: Progress = silent
 
     @classmethod
@@ -147,9 +149,9 @@ class RestoredQuery:
             position=position.read(self.checkpoint).offsets,
             begun_from=self.begun_from,
         )
-        compatibility.ProgramLayout(self.store, self.progress).require(
-            runner, self.checkpoint, self.app, self.begun_from.id if self.begun_from else None
-        )
+        layouts = compatibility.ProgramLayout(self.store, self.progress)
+        require = layouts.require if self.is_copy else layouts.require_once
+        require(runner, self.app, self.begun_from.id if self.begun_from else None)
         return runner
 
 

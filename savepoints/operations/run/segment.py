@@ -199,7 +199,10 @@ def _runner(program: Program, generation: Generation, layouts: ProgramLayout) ->
     )
     layouts.keep(runner)
     layouts.require_once(
-        runner, generation, program.bound.app, accept_names=order.accept_state_names
+        runner,
+        program.bound.app,
+        generation.begun_from,
+        accept_names=order.accept_state_names,
     )
     return runner
 

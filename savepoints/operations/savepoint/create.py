@@ -23,7 +23,6 @@ from savepoints.errors import (
     NoCommittedBatchError,
     SavepointNotFoundError,
     UsageError,
-    VerificationError,
     message_of,
 )
 from savepoints.io import Location
@@ -59,7 +58,7 @@ from savepoints.store import bindings
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest, native
-from savepoints.store.savepoint.manifest import Manifest, StoredFile
+from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables import catalog
 from savepoints.texts import count_text
 
@@ -388,7 +387,8 @@ def _taken(
             return done[0]
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
-            made = _make(plan, store, held.moment(), before, progress)
+            with pin.taken_back(store.root, held) as begun:
+                made = _make(plan, store, held.moment(), before, begun, progress)
             # Files that it shares must not have been removed under a lease that seemed expired.
             held.confirm()
             written = made.to_bytes()
@@ -409,14 +409,15 @@ def _make(
     store: Store,
     taken_at: datetime,
     before: TopicObservation | None,
+    begun: set[str],
     progress: Progress,
 ) -> Manifest:
     checkpoint = Location.of(plan.checkpoint)
     now = topic_ends.observe(checkpoint, plan.output_topics, store.settings.kafka, progress)
     generation = registration.generation_of(store, plan.query, checkpoint)
-    earlier = _earlier_files(plan, store, generation)
+    earlier = pin.earlier_files(store, plan.parent, plan.query_id, generation.generation)
     files, pinned, attempts = pin.copy(
-        checkpoint, plan.batch_id, store.root, plan.savepoint_id, earlier, progress
+        checkpoint, plan.batch_id, store.root, plan.savepoint_id, earlier, begun, progress
     )
     faults.reach("create.pinned")
 
@@ -424,11 +425,11 @@ def _make(
     query = generation.query
     bound = bindings.complete(store).queries.get(query)
     outputs = output_versions.outputs_of(query, generation.generation, files, plan.outputs, bound)
-    begun = time.monotonic()
+    since = time.monotonic()
     stored = native.checksummed(
         store.root, pinned, {file.stored_at: file.sha256 for file in earlier}
     )
-    cost = pinned.cost(stored, attempts, checksum_seconds=time.monotonic() - begun)
+    cost = pinned.cost(stored, attempts, checksum_seconds=time.monotonic() - since)
     made = Manifest(
         Savepoint(
             id=plan.savepoint_id,
@@ -480,20 +481,3 @@ def _without_rows(made: Manifest, error: Exception) -> Manifest:
         exc_info=error,
     )
     return replace(made, savepoint=replace(made.savepoint, rows_missing=reason))
-
-
-def _earlier_files(plan: CreatePlan, store: Store, generation: Generation) -> list[StoredFile]:
-    """Return the files of the savepoint before; without them more is copied and hashed."""
-    if plan.parent is None:
-        return []
-    try:
-        parent = store.manifest(plan.parent)
-    except VerificationError:
-        return []
-    if parent.savepoint.query_id != plan.query_id:
-        # Another query began in the same directory: what it shares lies under its own id.
-        return []
-    if parent.savepoint.generation == generation.generation:
-        return list(parent.native)
-    # Entity tags tell files of one checkpoint apart, not those of two on different disks.
-    return [replace(file, etag="") for file in parent.native]

@@ -91,12 +91,15 @@ def require_writable(savepoint: Savepoint, provider: str) -> None:
     version = SparkVersion.installed()
     if provider != ROCKSDB_PROVIDER or version is None or version.writes_rows:
         return
-    native = "omit --partitions, --provider and --format to restore the native form; or "
+    otherwise = ""
+    if "native" in savepoint.forms:
+        otherwise = "omit --partitions, --provider and --format to restore the native form; or "
+    elif savepoint.cut.provider != provider:
+        otherwise = "omit --provider to keep the state in Spark's default store; or "
     raise NativeOnlyError(
         f"Spark {version} cannot write state rows to RocksDB, so savepoint {savepoint.id} cannot "
         "be restored from its rows here",
-        hint=f"{native if 'native' in savepoint.forms else ''}run the command where Spark 4.2 is "
-        "installed",
+        hint=f"{otherwise}run the command where Spark 4.2 is installed",
         savepoint=savepoint.id,
     )
 

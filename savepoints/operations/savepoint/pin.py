@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from savepoints.checkpoint.cut import CutFiles, committed_in, read_cut
-from savepoints.errors import NoCommittedBatchError
+from savepoints.errors import NoCommittedBatchError, SavepointsError, VerificationError
 from savepoints.io import Location
 from savepoints.plan import Progress
+from savepoints.store.locks.lease import Lease
+from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import StoredFile
 from savepoints.store.savepoint.native import Pinned
@@ -47,9 +51,13 @@ def copy(
     store: Location,
     savepoint_id: str,
     earlier: Sequence[StoredFile],
+    begun: set[str],
     progress: Progress,
 ) -> tuple[CutFiles, Pinned, int]:
     """Copy a cut into the store; return it, where it is, and how many attempts it took.
+
+    Args:
+        begun: Is given the paths that are written, before they are.
 
     Raises:
         NoCommittedBatchError: If the query removes files faster than they can be copied.
@@ -58,7 +66,7 @@ def copy(
         try:
             files = read(checkpoint, batch_id)
             progress(f"copying {count_text(len(files.all), 'file')} of batch {files.cut.batch_id}")
-            pinned = native.pin(checkpoint, files, store, savepoint_id, earlier)
+            pinned = native.pin(checkpoint, files, store, savepoint_id, earlier, begun)
             return files, pinned, attempt
         except FileNotFoundError as gone:
             progress(f"the query removed {gone} in the meantime; trying a newer batch")
@@ -69,3 +77,42 @@ def copy(
         "longer",
         checkpoint=str(checkpoint),
     )
+
+
+@contextmanager
+def taken_back(store: Location, held: Lease) -> Iterator[set[str]]:
+    """Give a place for the paths that are written, which are removed if what follows fails.
+
+    Each attempt would leave as much again, and a full disk would stay full. What cannot be removed
+    now, `gc` finds.
+
+    Args:
+        held: The lease of the query's files; without it another process may share them by now.
+    """
+    begun: set[str] = set()
+    try:
+        yield begun
+    except SavepointsError:
+        with suppress(SavepointsError):
+            held.check()
+            store.delete(begun)
+        raise
+
+
+def earlier_files(
+    store: Store, parent: str | None, query_id: str, generation: int
+) -> list[StoredFile]:
+    """Return the files of the savepoint before; without them more is copied and hashed."""
+    if parent is None:
+        return []
+    try:
+        before = store.manifest(parent)
+    except VerificationError:
+        return []
+    if before.savepoint.query_id != query_id:
+        # Another query began in the same directory: what it shares lies under its own id.
+        return []
+    if before.savepoint.generation == generation:
+        return list(before.native)
+    # Entity tags tell files of one checkpoint apart, not those of two on different disks.
+    return [replace(file, etag="") for file in before.native]

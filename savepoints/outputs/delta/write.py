@@ -6,9 +6,11 @@ a crash is recognised by Delta and written once. A new generation writes under a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from savepoints.delta_reader import refuse_unwritable
+from savepoints.errors import IncompatibleError
 from savepoints.io import storage_options
 from savepoints.spark.columns import quoted
 from savepoints.uri import Uri
@@ -46,6 +48,25 @@ def _generation(app: str) -> tuple[str, int]:
 def owner_prefix(query: str) -> str:
     """Return what the application ids of all outputs and generations of a query begin with."""
     return f"{query}/"
+
+
+def require_names(name: str, mode: Mode, columns: Iterable[str]) -> None:
+    """Refuse columns that Delta cannot write in a mode, before a batch fails for them.
+
+    A MERGE of all columns puts their names between backticks and does not double those within.
+
+    Raises:
+        IncompatibleError: If there are any.
+    """
+    wrong = [one for one in columns if mode == "upsert" and "`" in one]
+    if wrong:
+        raise IncompatibleError(
+            f"output {name!r} has the column {wrong[0]!r}: Delta cannot upsert into columns with a "
+            "backtick in their names",
+            hint="give the column another name in the program (alias), or use mode append",
+            output=name,
+            columns=wrong,
+        )
 
 
 def ensure_table(uri: Uri, schema: str) -> None:

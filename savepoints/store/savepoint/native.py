@@ -82,6 +82,7 @@ def pin(
     root: Location,
     savepoint_id: str,
     earlier: Sequence[StoredFile] = (),
+    begun: set[str] | None = None,
 ) -> Pinned:
     """Copy the files of a cut into the store: `metadata`, the small ones, then the state.
 
@@ -91,11 +92,13 @@ def pin(
     Args:
         earlier: Files of the savepoint before, to be shared; entity tags in them are of this
             checkpoint.
+        begun: Is given the paths that are written, before they are; none was there as it is.
 
     Raises:
+        SavepointsError: If a local disk has too little space; nothing was copied then.
         FileNotFoundError: If the query's maintenance removed a file meanwhile: pin a newer batch.
     """
-    begun = time.monotonic()
+    started = time.monotonic()
     own = f"{manifest.directory(savepoint_id)}/checkpoint"
     shared = f"files/{files.query_id}"
     brought = f"{shared}/{savepoint_id}"
@@ -116,7 +119,8 @@ def pin(
         return info, f"{own}/{info.path}"
 
     placed = [place(info) for info in files.all]
-    copied = _copy_missing(checkpoint, files, root, placed, there)
+    written = set() if begun is None else begun
+    copied = _copy_missing(checkpoint, files, root, placed, there, written)
     arrived = {info.path: info.size for prefix in (own, shared) for info in root.list(prefix)}
     for info, target in placed:
         if arrived.get(target) != info.size:
@@ -132,7 +136,7 @@ def pin(
             for info, target in placed
         ),
         copied,
-        time.monotonic() - begun,
+        time.monotonic() - started,
     )
 
 
@@ -142,6 +146,7 @@ def _copy_missing(
     root: Location,
     placed: Sequence[_Placed],
     there: Mapping[str, ObjectInfo],
+    begun: set[str],
 ) -> frozenset[str]:
     """Copy the files of a cut that are not there as they are, and return where they lie now."""
 
@@ -149,6 +154,8 @@ def _copy_missing(
         in_parallel(lambda item: root.copy_from(checkpoint, item[0].path, item[1]), items)
 
     wanted = [(info, target) for info, target in placed if not _same(info, there.get(target))]
+    root.require_space([] if root.links(checkpoint) else [info.size for info, _ in wanted])
+    begun.update(target for _, target in wanted if target not in there)
     first = [item for item in wanted if item[0].path == "metadata"]
     copy(first)
     if any(_has_size(info, there.get(target)) for info, target in wanted) and any(

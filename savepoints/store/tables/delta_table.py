@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from savepoints import faults
 from savepoints.delta_reader import files_with, open_delta, small_rows
 from savepoints.errors import IncompatibleError, SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel, persistently, storage_options
@@ -39,9 +40,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Where a table of a store has files besides those of its rows.
 _OF_A_STORE = ("_delta_log/", f"{checksums.DIRECTORY}/")
-
-# Bytes that a commit takes at most, but for its checkpoints.
-_ROOM = 1 << 20
+# The commit that a log begins with, as long as no checkpoint replaces it.
+_FIRST = f"_delta_log/{0:020}.json"
+# There while a table is made anew, for it is damaged until then.
+_UNDER_WAY = f"{checksums.DIRECTORY}/under-way"
 
 
 @dataclass(frozen=True)
@@ -124,17 +126,35 @@ class StoreTable:
     def rebuild(self, rows: list[dict[str, Any]], aside: Location) -> None:
         """Put the table aside, whatever is left of it, and make one with these rows.
 
+        Killed anywhere, it is damaged, and does not pass for one that nobody has written to: as its
+        data files go first, no rest of it can be read, and the new one is one commit.
+
         Args:
             aside: An empty directory, where the files of the old table are kept.
         """
-        old = [info.path for info in self.location.list()]
-        in_parallel(lambda path: aside.copy_from(self.location, path, path), old)
-        # Log and checksums last: by them it is known for a store's table if this is killed here.
-        known = [path for path in old if path.startswith(_OF_A_STORE)]
-        self.location.delete(set(old) - set(known))
-        self.location.delete(known)
+        from deltalake import write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        old = {info.path for info in self.location.list()} - {_UNDER_WAY}
+        in_parallel(lambda path: aside.copy_from(self.location, path, path), list(old))
+        self.location.put(_UNDER_WAY, b"the table is being made anew\n")
+        known = {path for path in old if path.startswith(_OF_A_STORE)}
+        begins = {path for path in known if path == _FIRST or "checkpoint" in path}
+        for paths in (old - known, begins, known - begins):
+            self.location.delete(paths)
+        self.tables.forget(self.location)
+        faults.reach("rebuild-catalog.cleared")
         if rows:
-            self.append(rows)
+            try:
+                write_deltalake(
+                    str(self.location),
+                    self._arrow(rows),
+                    storage_options=storage_options(self.location.uri),
+                )
+            except (DeltaError, OSError) as error:
+                raise self._unwritten(error) from None
+            checksums.record(self.location, 0)
+        self.location.delete([_UNDER_WAY])
 
     def require_room(self) -> None:
         """Check that there is room for a commit, before anything that goes with it is written.
@@ -144,7 +164,7 @@ class StoreTable:
         Raises:
             SavepointsError: If there is too little.
         """
-        self.location.require_space(_ROOM)
+        self.location.require_space()
 
     def _commit(self, write: Callable[[DeltaTable, CommitProperties], object]) -> DeltaTable:
         """Write to the newest version, again and again while others are faster.

@@ -41,7 +41,7 @@ from tests.operations.fork.test_fork import (
     transactions,
 )
 from tests.processes import script_killed_at
-from tests.samples import query_id
+from tests.samples import merge, query_id
 
 pytestmark = pytest.mark.drawn(3)
 
@@ -221,6 +221,22 @@ def test_what_has_taken_over_and_not_moved_is_not_promoted_again(forked: Origin)
 
     with pytest.raises(UsageError, match="was already promoted to order_totals"):
         promote_plan.plan(shop.store, "variant")
+
+
+def test_trap_forks_that_read_each_other_were_left_without_the_late_events_of_one(
+    forked: Origin,
+) -> None:
+    """Merged into the one fork alone, its readers would take over without them."""
+    saved = forked.store.catalog.find("latest", query=ORIGIN)
+    again = rollback.plan(forked.store, saved.id, rewind_outputs=False)
+    number = rollback.execute(again, forked.store).generation
+    live = merge(ORIGIN, {"orders": {0: 1}}, utc_now())
+    forked.store.ledger.add(dataclasses.replace(live, generation=number, content_hash="late"))
+
+    for has_readers, words in ((True, " --downstream merge;"), (False, ";")):
+        with pytest.raises(NotAlignedError, match="would lose late events") as refused:
+            promote_plan.plan(forked.store, "variant", has_readers=has_readers)
+        assert f"savepoints merge variant --batch late.parquet{words}" in refused.value.hint
 
 
 def test_trap_an_operation_on_the_fork_is_interrupted_after_the_plan(forked: Origin) -> None:

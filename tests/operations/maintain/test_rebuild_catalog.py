@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from savepoints.errors import VerificationError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
@@ -138,18 +139,23 @@ def test_only_rows_that_differ_are_changed(local_store: Store, on_local: Locatio
     }
 
 
-@pytest.mark.parametrize("point", ["anew", "rows"])
+@pytest.mark.parametrize("point", ["cleared", "anew", "rows"])
 def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     point: str, local_store: Store, on_local: Location
 ) -> None:
     known = filled(local_store, on_local)
     local_store.catalog.remove([known[0].id])
     local_store.catalog.add(savepoint(3, query="stray"))
-    if point == "anew":
+    if point != "rows":
         local_store.root.put(f"{LOG}/{1:020}.json", b"{")
     words = ("check", "--rebuild-catalog", "--yes", "--store", str(local_store.root))
 
     assert killed_at(f"rebuild-catalog.{point}", *words) == -signal.SIGKILL
+    if point == "cleared":
+        # Not as in a store without savepoints.
+        with pytest.raises(VerificationError, match="is damaged") as refused:
+            local_store.reopened().catalog.all()
+        assert "savepoints check --rebuild-catalog" in refused.value.hint
     assert killed_at("", *words) == 0
 
     assert local_store.reopened().catalog.all() == known

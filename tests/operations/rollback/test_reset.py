@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from savepoints.checkpoint.logs import offset_log, planned_batch
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_position
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import (
+    CheckpointDamagedError,
     NoCommittedBatchError,
     NotAlignedError,
     QueryRunningError,
@@ -51,6 +53,21 @@ def broker(world: LocalWorld) -> Broker:
 def query(broker: Broker, on_local: Location, local_store: Store) -> Query:
     """Give a query that has read a part of its topic."""
     return make(broker, on_local, local_store)
+
+
+@pytest.fixture
+def one_input(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """Give its store with settings that name a program, which has the topic as its only input."""
+    (tmp_path / "some_app.py").write_text(
+        "from savepoints import App, Input, Output\n"
+        "app = App(name='totals', inputs={'orders': Input('orders', lambda d: d, 'k', 't')},\n"
+        "    build=lambda i: i['orders'], outputs={'totals': Output('append')})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    bound = query.settings.queries[QUERY].model_copy(
+        update={"app": "some_app:app", "topics": {"orders": query.topic}}
+    )
+    return query.store.with_settings(query.settings.model_copy(update={"queries": {QUERY: bound}}))
 
 
 def test_an_empty_state_begins_at_the_offsets_and_nothing_else(query: Query) -> None:
@@ -216,26 +233,72 @@ def test_a_reset_is_undone_like_a_rollback(query: Query) -> None:
 
 
 def test_a_reset_query_that_has_run_nothing_can_be_reset_again(
-    query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    query: Query, one_input: Store
 ) -> None:
     reset.execute(query.plan(Target("latest")), query.store)
-    (tmp_path / "some_app.py").write_text(
-        "from savepoints import App, Input, Output\n"
-        "app = App(name='totals', inputs={'orders': Input('orders', lambda d: d, 'k', 't')},\n"
-        "    build=lambda i: i['orders'], outputs={'totals': Output('append')})\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    bound = query.settings.queries[QUERY].model_copy(
-        update={"app": "some_app:app", "topics": {"orders": query.topic}}
-    )
-    settings = query.settings.model_copy(update={"queries": {QUERY: bound}})
 
-    plan = reset.plan(query.store.with_settings(settings), QUERY, Target("shift", -1))
+    plan = reset.plan(one_input, QUERY, Target("shift", -1))
 
     assert plan.safety_id is None
     assert kafka_offsets(plan.sources[0][1]) == {query.topic: {0: 9, 1: 3}}
     with pytest.raises(NoCommittedBatchError, match="no state to keep"):
-        reset.plan(query.store.with_settings(settings), QUERY, Target("earliest"), state="keep")
+        reset.plan(one_input, QUERY, Target("earliest"), state="keep")
+
+
+def destroyed(query: Query) -> Iterator[str]:
+    """Destroy the logs of its checkpoint, one way after the other."""
+    place, whole = query.checkpoint, contents(query.checkpoint)
+    ways: dict[str, Callable[[], object]] = {
+        "offsets/3 is not one": lambda: place.put("offsets/3", b"\0\0\0"),
+        "offsets/3 is empty": lambda: place.put("offsets/3", b""),
+        "commits/3 is not one": lambda: place.put("commits/3", b"\xff"),
+        "no commits": lambda: place.delete([info.path for info in place.list("commits")]),
+        "nothing": lambda: place.delete([info.path for info in place.list()]),
+    }
+    for name, destroy in ways.items():
+        for path, data in whole.items():
+            place.put(path, data)
+        destroy()
+        yield name
+
+
+def test_trap_a_destroyed_checkpoint_leaves_no_way_out(query: Query) -> None:
+    """Its sources are those of the newest savepoint; state and position are given up by name."""
+    for how in destroyed(query):
+        for store in (query.store, own_driver(query)):
+            given_up = reset.plan(
+                store, QUERY, Target("earliest"), outputs="truncate",
+                save_present=False, stopped=True,
+            )  # fmt: skip
+            assert (given_up.offsets, given_up.safety_id) == ({query.topic: {0: 0, 1: 0}}, None)
+            assert any("batch 1, and records are counted" in one for one in given_up.warnings), how
+            for target in (Target("current"), Target("shift", -1)):
+                with pytest.raises(CheckpointDamagedError, match="unknown where totals is") as no:
+                    reset.plan(store, QUERY, target, save_present=False, stopped=True)
+                assert "reset totals --to-earliest --no-safety-savepoint" in no.value.hint
+            if how != "nothing":  # Where there is nothing, nothing is given up.
+                with pytest.raises(CheckpointDamagedError, match="unknown where totals is"):
+                    reset.plan(store, QUERY, Target("earliest"), stopped=True)
+
+    done = reset.execute(given_up, store)
+
+    new = contents(Location.of(done.checkpoint))
+    assert new["sources/0/0"] == b"\0v1\n" + query.read(0, 0).encode()
+    assert (query.rows, store.generations.current(QUERY).generation) == ([], 2)
+
+
+def test_a_destroyed_checkpoint_without_a_savepoint_is_left_by_the_settings(
+    query: Query, one_input: Store
+) -> None:
+    query.store.catalog.remove([query.store.catalog.find("latest").id])
+    query.checkpoint.put("offsets/3", b"\0\0\0")
+
+    plan = reset.plan(one_input, QUERY, Target("latest"), save_present=False)
+
+    assert plan.offsets == {query.topic: {0: 10, 1: 4}}
+    assert any("unknown how far totals had run" in one for one in plan.warnings)
+    with pytest.raises(NoCommittedBatchError, match="and there is no savepoint of it"):
+        reset.plan(own_driver(query), QUERY, Target("latest"), save_present=False, stopped=True)
 
 
 def test_an_active_query_is_not_reset(query: Query) -> None:

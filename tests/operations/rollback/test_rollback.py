@@ -157,11 +157,14 @@ def test_a_rollback_can_be_undone_by_its_safety_savepoint(query: Query) -> None:
     assert query.store.generations.current("totals").generation == 3
 
 
-def test_trap_the_batch_log_lacked_what_a_killed_run_left_of_a_generation(query: Query) -> None:
+@pytest.mark.parametrize("saved", [True, False])
+def test_trap_the_batch_log_lacked_what_a_killed_run_left_of_a_generation(
+    query: Query, saved: bool
+) -> None:
     """Nobody looks at the log of its checkpoint later, though an undo leads back to there."""
     offsets = read_cut(query.checkpoint).cut.offsets
 
-    rollback.execute(query.plan(), query.store)
+    rollback.execute(query.plan(save_present=saved), query.store)
 
     logged = batch_log.read(query.store.root, "totals", 1)
     assert sorted(logged) == [0, 1, 2, 3]
@@ -229,6 +232,27 @@ def test_a_query_that_commits_between_plan_and_execution_is_refused(query: Query
 
     assert contents(query.place / "output") == before
     assert not (query.place / "next").exists("metadata")
+    journal.refuse_unfinished(query.store.root, "totals")
+
+
+def test_trap_a_driver_that_nobody_knows_commits_while_a_rollback_is_under_way(
+    query: Query,
+) -> None:
+    """It would go on to write the table that was taken back, beside the next generation."""
+    plan = query.plan()
+    newest = contents(query.checkpoint)
+    begun = {"offsets/4": newest["offsets/3"], "commits/4": newest["commits/3"]}
+
+    def commit(said: str) -> None:
+        if said.startswith("taking the safety savepoint"):
+            write(query.checkpoint, begun)
+
+    with pytest.raises(QueryRunningError, match="a driver that holds no lease has committed bat"):
+        rollback.execute(plan, query.store, progress=commit)
+
+    assert query.rows == [0, 1, 2, 3]
+    assert (query.place / "next").list() == []
+    assert query.store.generations.current("totals").generation == 1
     journal.refuse_unfinished(query.store.root, "totals")
 
 
