@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from savepoints.delta_reader import AS_SPARK_WROTE
 from savepoints.io import Location
 from savepoints.moments import epoch_ms
 from savepoints.sources.archive import table
@@ -44,6 +45,6 @@ def first_at(uri: str, moment: datetime, ranges: Ranges) -> Iterator[tuple[str, 
         return
     query = _FIRST.format(moment=epoch_ms(moment), wanted=" or ".join(wanted))
     events = table.require(Location.of(uri))
-    found = pa.table(QueryBuilder().register("events", events).execute(query))
+    found = pa.table(QueryBuilder(AS_SPARK_WROTE).register("events", events).execute(query))
     for row in found.to_pylist():
         yield str(row["topic"]), int(row["partition"]), int(row["first"])
