@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from savepoints.errors import UsageError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Spark and Kafka have later times: milliseconds, say, that somebody took for seconds.
+LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def utc_now() -> datetime:
@@ -82,3 +86,14 @@ def epoch_ms(moment: datetime) -> int:
 def moment_of(milliseconds: int) -> datetime:
     """Return a moment, in UTC, by its milliseconds since 1970."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def moment_or_last(microseconds: int) -> datetime:
+    """Return a moment, in UTC, by its microseconds since 1970.
+
+    Of those that Python does not have, it is the last or the first one that it has.
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return LAST if microseconds > 0 else datetime.min.replace(tzinfo=UTC)

@@ -15,8 +15,8 @@ from savepoints.config.secrets import ClientOptions
 from savepoints.errors import SourceDataGoneError
 from savepoints.local import LocalWorld
 from savepoints.sources.combined import availability
-from savepoints.sources.kafka import arrival_rates, probe_records, topics
-from tests.sources.broker import HOUR, Broker
+from savepoints.sources.kafka import arrival_rates, probe_records, record_retention, topics
+from tests.sources.broker import HOUR, WEEK_MS, Broker
 
 pytestmark = pytest.mark.kafka
 
@@ -207,6 +207,21 @@ def test_single_records_are_read_at_their_offsets(broker: Broker) -> None:
     assert {one.size for one in found[topic, 0]} == {14}
     assert [one.size for one in found[topic, 1]] == [104]
     assert found[topic, 2] == []
+
+
+def test_trap_a_producer_that_counts_microseconds(broker: Broker) -> None:
+    """Python has no such times: what asked how long a record is kept was an unexpected error."""
+    config = {**WEEK_MS, "message.timestamp.after.max.ms": str(2**63 - 1)}
+    topic = broker.make(partitions=1, config=config)
+    producer = Producer({"bootstrap.servers": broker.settings.bootstrap_servers})
+    producer.produce(topic, b"v", timestamp=1_792_891_800_000_000)
+    assert producer.flush(30) == 0
+
+    known = topics.describe([topic], broker.settings)
+    found = record_retention.until({topic: {0: 0}}, known, broker.settings, broker.now)
+
+    assert found[topic, 0].until is None
+    assert "offset 0 arrived after the year 9999 (CreateTime)" in found[topic, 0].basis
 
 
 def test_arrivals_are_counted_over_an_hour_and_over_minutes(broker: Broker) -> None:
