@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
-from deltalake.transaction import AddAction
 
 from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location, storage_options
@@ -19,7 +17,7 @@ from savepoints.outputs.delta import batch_version, log
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from tests.outputs import tables
-from tests.outputs.tables import append, opened, recorded
+from tests.outputs.tables import append, append_as_spark, opened, recorded
 
 pytestmark = pytest.mark.drawn(3)
 
@@ -288,19 +286,6 @@ def as_spark_has_them(source: str) -> pa.Table:
         [pa.ListArray.from_arrays(list(range(len(TIMES) + 1)), times)], names=["days"]
     )
     return pa.table({"source": [source] * len(TIMES), "until": times, "within": within})
-
-
-def append_as_spark(uri: str, rows: pa.Table, app: str, number: int) -> None:
-    """Append rows in a file as Spark writes it: times are INT96."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, use_deprecated_int96_timestamps=True, store_schema=False)
-    name, data = f"{app.replace('/', '-')}-{number}.parquet", sink.getvalue().to_pybytes()
-    Location.of(uri).put(name, data)
-    table = opened(uri)
-    file = AddAction(name, len(data), {}, 0, True, json.dumps({"numRecords": rows.num_rows}))
-    table.create_write_transaction(
-        [file], "append", table.schema(), commit_properties=recorded(app, number)
-    )
 
 
 def times(uri: str) -> list[tuple[Any, ...]]:
