@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from savepoints.errors import UsageError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 # Spark and Kafka have later times: milliseconds, say, that somebody took for seconds.
 LAST = datetime.max.replace(tzinfo=UTC)
 
@@ -79,8 +80,13 @@ def refuse_future(moment: datetime, why: str = "", *, hint: str) -> None:
 
 
 def epoch_ms(moment: datetime) -> int:
-    """Return the milliseconds from 1970 to a moment."""
-    return int(moment.timestamp() * 1000)
+    """Return the whole milliseconds from 1970 to a moment; it is exact."""
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def first_ms_from(moment: datetime) -> int:
+    """Return the first millisecond since 1970, as Kafka counts, that is not before a moment."""
+    return max(0, -((_EPOCH - moment) // _MILLISECOND))
 
 
 def moment_of(milliseconds: int) -> datetime:

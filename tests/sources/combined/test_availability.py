@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
@@ -142,6 +142,25 @@ def test_where_a_topic_was_at_a_time(broker: Broker) -> None:
     assert at(timedelta(hours=2)) == {0: 1, 1: 0}
     assert at(timedelta(minutes=90)) == {0: 2, 1: 0}
     assert at(timedelta()) == {0: 3, 1: 0}
+
+
+def test_trap_a_time_between_two_milliseconds_is_after_the_first_of_them(broker: Broker) -> None:
+    """A record that had arrived before it was taken for one of those after it."""
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, timedelta(hours=2), timedelta(hours=1))
+    at = broker.now - timedelta(hours=2) + timedelta(microseconds=1)
+
+    assert availability.at_time([topic], at, broker.settings)[topic] == {0: 1}
+
+
+@pytest.mark.parametrize("before", [1, 2, 3, 2_208_988_800_000])
+def test_trap_a_time_before_1970_is_no_special_offset(broker: Broker, before: int) -> None:
+    """To Kafka -1 is the end, where a reset to a time before all records went."""
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, timedelta(hours=1))
+    at = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(milliseconds=before)
+
+    assert availability.at_time([topic], at, broker.settings)[topic] == {0: 0}
 
 
 @contextmanager
