@@ -28,6 +28,8 @@ CHANGE_FEED = "delta.enableChangeDataFeed"
 _ESCAPED = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 # Of these it opens a table, and panics when it writes.
 _UNWRITABLE = re.compile(r"[][^|]")
+# Spark's times are INT96 in Parquet, of which DataFusion would make nanoseconds: none after 2262.
+AS_SPARK_WROTE = {"datafusion.execution.parquet.coerce_int96": "us"}
 # With a higher one Parquet's rows are not yet the table's: deletion vectors, mapped columns.
 _PLAIN_READER = 1
 

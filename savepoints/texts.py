@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from savepoints.moments import moment_of
+from savepoints.moments import LAST, moment_or_last
 
 
 def offsets_text(offsets: Sequence[int]) -> str:
@@ -61,4 +61,7 @@ def watermark_text(milliseconds: int | None) -> str:
     """Write a watermark for people; a query that has none has Spark's own, which is 0."""
     if not milliseconds:
         return "none"
-    return moment_text(moment_of(milliseconds))
+    moment = moment_or_last(milliseconds * 1000)
+    if moment == LAST:
+        return f"after the year 9999 ({milliseconds} ms since 1970)"
+    return moment_text(moment)

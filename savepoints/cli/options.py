@@ -38,7 +38,12 @@ def moment(context: click.Context, parameter: click.Parameter, text: str | None)
     try:
         return utc_now() - parse_duration(text)
     except UsageError:
+        pass
+    try:
         return parse_rfc3339(text)
+    except UsageError as error:
+        hint = f"{error.hint}; or as an age of at most 36500d, such as 10m or 7d"
+        raise UsageError(error.message, hint=hint) from None
 
 
 def duration(
@@ -230,7 +235,9 @@ def _refuse_empty(context: click.Context) -> None:
             continue
         value = context.params.get(one.name or "")
         if value == "" or (isinstance(value, tuple) and "" in value):
-            name = one.opts[0] if isinstance(one, click.Option) else one.make_metavar(context)
+            # That of an argument which may be left out, or be there several times, is `[TAG]...`.
+            metavar = one.make_metavar(context).strip("[].")
+            name = one.opts[0] if isinstance(one, click.Option) else metavar
             raise UsageError(f"{name} is empty", hint=f"give {name} a value, or omit it")
 
 

@@ -73,7 +73,7 @@ class ProgramLayout:
             return
         self._progress(f"comparing {app} with the state that it continues")
         now = self._of(runner)
-        if avro.is_used(_conf(checkpoint)):
+        if avro.is_used(_conf(runner.checkpoint)):
             saved = layout.as_read(saved, now, app)
         layout.require_types(
             saved, now, app, savepoint=lambda: self._newest(runner.query) or origin or "ID"

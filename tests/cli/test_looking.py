@@ -108,6 +108,14 @@ def test_list_refuses_what_makes_no_sense(
     assert called.error["hint"]
 
 
+def test_a_wrong_time_is_told_that_it_may_be_an_age(call: Call, at: tuple[str, ...]) -> None:
+    """Too long, or in words that no age has; the hint spoke of times alone."""
+    for text in ("99999d", "7days"):
+        error = call("list", "--since", text, *at, "-o", "json").error
+
+        assert error["hint"].endswith("or as an age of at most 36500d, such as 10m or 7d")
+
+
 def test_list_shows_pins_tags_and_why_something_is_broken(call: Call, at: tuple[str, ...]) -> None:
     lines = {line.split()[0]: line for line in call("list", *at).out.splitlines() if line.split()}
 

@@ -344,7 +344,8 @@ def test_wrong_usage_is_exit_code_2_with_a_hint(
         (["expire", "--keep-last", "1", "--keep-tag=", "--yes"], "--keep-tag"),
         (["run", "totals", "--until", ""], "--until"),
         (["run", ""], "QUERY"),
-        (["fork", "latest", "a", ""], "NAME..."),
+        (["fork", "latest", "a", ""], "NAME"),
+        (["tag", "latest", ""], "TAG"),
     ],
 )
 def test_trap_a_variable_that_is_not_set_leaves_an_option_out(

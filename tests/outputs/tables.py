@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.transaction import AddAction
 
 from savepoints.io import Location, storage_options
 from savepoints.outputs.delta.log import log_of
@@ -47,6 +49,19 @@ def append(uri: str, data: dict[str, list[Any]], app: str | None, batch: int = 0
         commit_properties=recorded(app, batch),
     )
     return int(opened(uri).version())
+
+
+def append_as_spark(uri: str, rows: pa.Table, app: str, batch: int) -> None:
+    """Append rows in a file as Spark writes it: times are INT96."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, use_deprecated_int96_timestamps=True, store_schema=False)
+    name, data = f"{app.replace('/', '-')}-{batch}.parquet", sink.getvalue().to_pybytes()
+    Location.of(uri).put(name, data)
+    table = opened(uri)
+    file = AddAction(name, len(data), {}, 0, True, json.dumps({"numRecords": rows.num_rows}))
+    table.create_write_transaction(
+        [file], "append", table.schema(), commit_properties=recorded(app, batch)
+    )
 
 
 def recorded(app: str | None, batch: int) -> CommitProperties:

@@ -23,7 +23,6 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
-from savepoints.moments import rfc3339
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
@@ -59,7 +58,7 @@ from savepoints.store import bindings
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.tables.merge_ledger import Merge
-from savepoints.texts import count_text
+from savepoints.texts import count_text, watermark_text
 
 VERB = "reset"
 
@@ -393,7 +392,7 @@ def _warnings(
     if state == "keep" and again:
         warnings.append(f"{count_text(again, 'record')} will be applied to the kept state twice")
     if state == "keep" and again and now.watermark_ms:
-        reached = rfc3339(datetime.fromtimestamp(now.watermark_ms / 1000).astimezone())
+        reached = watermark_text(now.watermark_ms)
         warnings.append(f"the kept watermark is {reached}: earlier rows will be dropped as late")
     if now.tables:
         warnings.append(reset_versions.note(now.tables, way.begin_at, state))

@@ -59,11 +59,13 @@ def remove_all(
     from deltalake.exceptions import DeltaError
 
     since, properties = int(table.version()), _properties(transactions, None)
-    if predicate is None:
-        # Without one, deltalake sees no conflict with an OPTIMIZE, whose files would stay.
-        properties.max_commit_retries = 0
     try:
-        table.delete(predicate, commit_properties=properties)
+        if predicate is not None:
+            shared_table.remove(table, predicate, properties)
+        else:
+            # Without one, deltalake sees no conflict with an OPTIMIZE, whose files would stay.
+            properties.max_commit_retries = 0
+            table.delete(commit_properties=properties)
         return _with_ids(table, uri, since, transactions, properties)
     except (DeltaError, OSError) as error:
         raise _failed(uri, since, transactions, error) from None

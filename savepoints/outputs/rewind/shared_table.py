@@ -8,18 +8,22 @@ the table twice for each change between writers since the savepoint.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from savepoints.delta_reader import AS_SPARK_WROTE
 from savepoints.errors import LEAVE_OUTPUTS, IncompatibleError, NotAlignedError
 from savepoints.io_errors import plain
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.log import Commit
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
 
 # DataFusion would make `customerId` in the predicate `customerid`.
-_AS_WRITTEN = {"datafusion.sql_parser.enable_ident_normalization": "false"}
+_AS_WRITTEN = {**AS_SPARK_WROTE, "datafusion.sql_parser.enable_ident_normalization": "false"}
+# Microseconds since 1970, either way, that are 64 bits of nanoseconds: up to the year 2262.
+_NANOSECONDS = (2**63 - 1) // 1000
 
 
 def require_usable(table: DeltaTable, uri: str, predicate: str) -> None:
@@ -57,8 +61,7 @@ def same_rows(uri: str, one: int, other: int, where: str) -> bool:
             f"output from [queries.NAME.own_rows]; or {LEAVE_OUTPUTS}",
             uri=uri,
         )
-    names = [field.name.replace('"', '""') for field in left.schema().fields]
-    columns = ", ".join(f'"{name}"' for name in names)
+    columns = _columns(left)
     # The predicate is the user's own, and all that can be run here are queries of this table.
     sql = (
         f'SELECT {columns} FROM (SELECT {columns}, 1 AS "+-" FROM one WHERE {where} UNION ALL '  # noqa: S608
@@ -76,10 +79,81 @@ def replace(
 
     if same_rows(uri, version, table.version(), f"({predicate})"):
         return
-    rows = batch_version.open_table(uri, version).scan(predicate=predicate)
+    then = batch_version.open_table(uri, version)
+    if _is_misread(table) or _is_misread(then):
+        _write_anew(table, predicate, properties, then)
+        return
+    rows = then.scan(predicate=predicate)
     write_deltalake(
         table, rows, mode="overwrite", predicate=predicate, commit_properties=properties
     )
+
+
+def remove(table: DeltaTable, predicate: str, properties: CommitProperties) -> None:
+    """Remove the matching rows, in one commit."""
+    if _is_misread(table):
+        _write_anew(table, predicate, properties)
+    else:
+        table.delete(predicate, commit_properties=properties)
+
+
+def _is_misread(table: DeltaTable) -> bool:
+    """Return True if deltalake would write other times than it has read, in rows that stay, too.
+
+    Spark's files have times as INT96, which it takes for nanoseconds wherever it rewrites files:
+    9999-12-31 would become a day in 1816.
+    """
+    import pyarrow as pa
+
+    whole = pa.schema(table.schema().to_arrow())  # type: ignore[arg-type]
+    timed = [one.name for one in whole if "timestamp" in str(one.type)]
+    if not timed:
+        return False
+    found = _reader(f"SELECT {_columns(table, timed)} FROM one", one=table)  # noqa: S608
+    return any(_is_beyond(column) for batch in found for column in batch.columns)
+
+
+def _is_beyond(values: Any) -> bool:  # noqa: ANN401  (pyarrow's stubs want the type of values)
+    """Return True if a time among some values, or within one, is none in nanoseconds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        numbers = values.cast(pa.int64())
+        ends = pc.min(numbers).as_py(), pc.max(numbers).as_py()
+        return any(one is not None and abs(one) > _NANOSECONDS for one in ends)
+    if pa.types.is_map(kind):
+        return _is_beyond(values.keys) or _is_beyond(values.items)
+    if not pa.types.is_nested(kind):
+        return False
+    within = values.flatten()
+    return any(map(_is_beyond, within if isinstance(within, list) else [within]))
+
+
+def _write_anew(
+    table: DeltaTable,
+    predicate: str,
+    properties: CommitProperties,
+    then: DeltaTable | None = None,
+) -> None:
+    """Write the whole table, with the matching rows of an older version instead of its own."""
+    from deltalake import write_deltalake
+
+    columns, tables = _columns(table), {"now": table}
+    sql = f"SELECT {columns} FROM now WHERE ({predicate}) IS NOT TRUE"  # noqa: S608
+    if then is not None:
+        sql += f" UNION ALL SELECT {columns} FROM earlier WHERE ({predicate})"  # noqa: S608
+        tables["earlier"] = then
+    # Without a predicate, deltalake sees no conflict with an OPTIMIZE, whose files would stay.
+    properties.max_commit_retries = 0
+    write_deltalake(table, _reader(sql, **tables), mode="overwrite", commit_properties=properties)
+
+
+def _columns(table: DeltaTable, names: Sequence[str] | None = None) -> str:
+    """Return columns of a table for SQL, by default all."""
+    wanted = [field.name for field in table.schema().fields] if names is None else names
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in wanted)
 
 
 def _stretches(
@@ -98,14 +172,10 @@ def _stretches(
 
 def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
     """Return True if a SQL query over versions of a table has a result."""
-    from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
-    query = QueryBuilder(_AS_WRITTEN)
     try:
-        for name, table in tables.items():
-            query.register(name, table)
-        return any(batch.num_rows > 0 for batch in query.execute(sql))
+        return any(batch.num_rows > 0 for batch in _reader(sql, **tables))
     except (DeltaError, OSError, ValueError) as error:
         raise IncompatibleError(
             f"the own_rows condition {where} cannot be evaluated on {uri}: "
@@ -114,3 +184,14 @@ def _any(uri: str, where: str, sql: str, **tables: DeltaTable) -> bool:
             "columns, for example: totals = \"source = 'shop'\"",
             uri=uri,
         ) from None
+
+
+def _reader(sql: str, **tables: DeltaTable) -> pa.RecordBatchReader:
+    """Return the result of a SQL query over versions of a table."""
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    query = QueryBuilder(_AS_WRITTEN)
+    for name, table in tables.items():
+        query.register(name, table)
+    return pa.RecordBatchReader.from_stream(query.execute(sql))

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from savepoints.delta_reader import AS_SPARK_WROTE
 from savepoints.io import Location
-from savepoints.moments import epoch_ms
+from savepoints.moments import first_ms_from
 from savepoints.sources.archive import table
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def first_at(uri: str, moment: datetime, ranges: Ranges) -> Iterator[tuple[str, 
     ]
     if not wanted:
         return
-    query = _FIRST.format(moment=epoch_ms(moment), wanted=" or ".join(wanted))
+    query = _FIRST.format(moment=first_ms_from(moment), wanted=" or ".join(wanted))
     events = table.require(Location.of(uri))
-    found = pa.table(QueryBuilder().register("events", events).execute(query))
+    found = pa.table(QueryBuilder(AS_SPARK_WROTE).register("events", events).execute(query))
     for row in found.to_pylist():
         yield str(row["topic"]), int(row["partition"]), int(row["first"])

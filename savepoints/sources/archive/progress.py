@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, kafka_position
 from savepoints.errors import NotAlignedError, SourceDataGoneError
 from savepoints.io import Location
+from savepoints.moments import moment_or_last
 from savepoints.sources.archive import table as archive_table
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 DIRECTORY = "_arrivals"
 # Newest batches of a partition with a row each, and older ones that share one.
 _FINE, _COARSE = 1_000, 60
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ArchiveProgress:
             if row.max_event_us is not None
             and row.first_offset < offsets.get(row.topic, {}).get(row.partition, 0)
         ]
-        return _EPOCH + timedelta(microseconds=max(newest)) if newest else None
+        return moment_or_last(max(newest)) if newest else None
 
     def whole(self, offsets: KafkaOffsets) -> KafkaOffsets:
         """Return the end of the batches entirely before some offsets; `clock` is exact there."""

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
+from savepoints.moments import moment_or_last
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -75,7 +76,9 @@ def clocks(events: DataFrame, ends: Sequence[KafkaOffsets], begin: datetime) -> 
     newest = F.max(F.unix_micros("event_time")).alias("newest")
     rows = slices.groupBy(NUMBER).agg(newest).collect()
     known = {int(row[NUMBER]): row["newest"] for row in rows if row["newest"] is not None}
-    times = [_moment(known[one]) if one in known else begin for one in range(1, len(ends) + 1)]
+    times = [
+        moment_or_last(known[one]) if one in known else begin for one in range(1, len(ends) + 1)
+    ]
     return list(accumulate(times, max))
 
 
@@ -124,7 +127,7 @@ def newest(events: Iterable[DataFrame]) -> datetime | None:
         row = frame.agg(F.max(F.unix_micros("event_time")).alias("newest")).first()
         if row is not None and row["newest"] is not None:
             found.append(int(row["newest"]))
-    return _moment(max(found)) if found else None
+    return moment_or_last(max(found)) if found else None
 
 
 def _ranges(ends: Sequence[End], first: int) -> list[tuple[str, int, int, int]]:
@@ -140,7 +143,3 @@ def _ranges(ends: Sequence[End], first: int) -> list[tuple[str, int, int, int]]:
                 found.append((place, begin, stop, number))
                 begins[place] = stop
     return found
-
-
-def _moment(micros: int) -> datetime:
-    return _EPOCH + micros * _MICROSECOND

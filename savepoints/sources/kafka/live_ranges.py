@@ -8,7 +8,7 @@ from datetime import datetime
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError, SourceDataGoneError
-from savepoints.moments import epoch_ms, rfc3339
+from savepoints.moments import first_ms_from, rfc3339
 from savepoints.sources.kafka import client
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range, Ranges
@@ -40,8 +40,9 @@ def at_time(ends: Ranges, moment: datetime, settings: KafkaSettings) -> KafkaOff
     """
     from confluent_kafka import KafkaException, TopicPartition
 
+    # Of numbers below 0, Kafka takes -1 for the end of a partition, and -2 for its beginning.
     asked = [
-        TopicPartition(topic, partition, epoch_ms(moment))
+        TopicPartition(topic, partition, first_ms_from(moment))
         for topic, parts in ends.items()
         for partition in parts
     ]

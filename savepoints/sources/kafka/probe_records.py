@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import EnvironmentUnfitError
-from savepoints.moments import moment_of
+from savepoints.moments import moment_or_last
 from savepoints.sources.kafka import client
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class ProbeRecord:
     """A record without its content.
 
     Attributes:
+        timestamp: When it arrived, `moments.LAST` for all times after it; None if unknown.
         size: Bytes of key, value and headers, uncompressed.
     """
 
@@ -107,6 +108,6 @@ def _record(message: Message) -> ProbeRecord:
     parts = [message.key(), message.value(), *headers, *headers.values()]
     return ProbeRecord(
         offset=int(message.offset() or 0),
-        timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else moment_of(milliseconds),
+        timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else moment_or_last(milliseconds * 1000),
         size=sum(len(part) for part in parts if part is not None),
     )

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.config.settings import KafkaSettings
-from savepoints.moments import rfc3339
+from savepoints.moments import LAST, rfc3339
 from savepoints.sources.kafka import arrival_rates, probe_records
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts
 from savepoints.sources.kafka.offsets import Range, Ranges
@@ -184,10 +184,10 @@ def _by_time(
         return RecordRetention(
             None, f"{keeps}, and the record at offset {offset} was not read", known=False
         )
+    when = "after the year 9999" if arrived == LAST else f"at {rfc3339(arrived)}"
     return RecordRetention(
         _later(arrived, retention_ms / 1000),
-        f"{keeps}, and the record at offset {offset} arrived at {rfc3339(arrived)} "
-        f"({policy.times})",
+        f"{keeps}, and the record at offset {offset} arrived {when} ({policy.times})",
     )
 
 

@@ -132,7 +132,7 @@ def _require_kept(given: DataFrame, records: DataFrame, source: LateInput) -> No
             f"encode of the input {source.name} changes events: decode makes of its records "
             f"{other[0][:500]}, which the batch does not have",
             hint="make encode write every column as it is; F.to_json, for example, cuts times to "
-            'milliseconds without {"timestampFormat": "yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXX"}',
+            'milliseconds without {"timestampFormat": "yyyy-MM-dd\'T\'HH:mm:ss.SSSSSSXXXXX"}',
             input=source.name,
         )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from savepoints.checkpoint.evolution.findings import unique_names
 from savepoints.checkpoint.state.layout import Layout
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.checkpoint.state.schema import StateSchema
@@ -125,8 +126,8 @@ class _Sides:
 
         live, replayed = values(1), values(-1)
         if schema is not None:
-            # Those of a type that cannot be decoded here are shown as bytes.
-            with suppress(IncompatibleError):
+            # What cannot be decoded here is shown as bytes: a type, or a time after the year 9999.
+            with suppress(IncompatibleError, OverflowError, ValueError):
                 return cls(_decoded(live, schema), _decoded(replayed, schema), decoded=True)
         return cls(
             tuple(one.hex() for one in live), tuple(one.hex() for one in replayed), decoded=False
@@ -187,7 +188,8 @@ def _decoded(values: Sequence[bytes], schema: StateSchema) -> tuple[Any, ...]:
 
     where = f"the state in {schema.column_family}"
     columns = decode.decode(pa.array(values, pa.binary()), schema.value, where)
-    names = [one.name for one in schema.value]
+    # Two sums are `sum` and `sum_2`, or one of them would not be compared.
+    names = unique_names([one.name for one in schema.value])
     found = zip(*(column.to_pylist() for column in columns), strict=True)
     return tuple(dict(zip(names, one, strict=True)) for one in found)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
@@ -15,7 +17,7 @@ from savepoints.outputs.delta import batch_version, log
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from tests.outputs import tables
-from tests.outputs.tables import append, opened, recorded
+from tests.outputs.tables import append, append_as_spark, opened, recorded
 
 pytestmark = pytest.mark.drawn(3)
 
@@ -272,3 +274,65 @@ def test_tables_of_spark_have_own_rows_too(on_local: Location, name: str) -> Non
     assert tables.rows(uri) == [row for row in before if row["part"] == "even"]
     rewind.undo(emptied, "op-2")
     assert tables.rows(uri) == before
+
+
+# The first and the last that Spark has, and some between.
+TIMES = [-62135596800000000, -2208988800000001, -1, None, 1792891800000000, 253402300799999999]
+
+
+def as_spark_has_them(source: str) -> pa.Table:
+    times = pa.array(TIMES, pa.timestamp("us", tz="UTC"))
+    within = pa.StructArray.from_arrays(
+        [pa.ListArray.from_arrays(list(range(len(TIMES) + 1)), times)], names=["days"]
+    )
+    return pa.table({"source": [source] * len(TIMES), "until": times, "within": within})
+
+
+def times(uri: str) -> list[tuple[Any, ...]]:
+    """Read a table without deltalake's engine."""
+    found: list[tuple[Any, ...]] = []
+    for path in opened(uri).get_add_actions().column("path").to_pylist():
+        file = pq.ParquetFile(
+            pa.BufferReader(Location.of(uri).get(str(path))), coerce_int96_timestamp_unit="us"
+        )
+        rows = file.read()
+        days: Any = pc.struct_field(rows["within"].combine_chunks(), 0)
+        found += zip(
+            rows["source"].to_pylist(),
+            rows["until"].cast(pa.int64()).to_pylist(),
+            days.cast(pa.list_(pa.int64())).flatten().to_pylist(),
+            strict=True,
+        )
+    return sorted(found, key=str)
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+def test_trap_deltalake_takes_the_times_of_spark_for_nanoseconds(
+    on_local: Location, emptied: bool, nested: bool
+) -> None:
+    """The year 9999 became 1816, in rows that came back and in those of others that stayed."""
+    uri = str(on_local / "totals")
+    rows = {one: as_spark_has_them(one) for one in ("shop", "site")}
+    if nested:  # Only there are the times that nanoseconds do not have.
+        plain = pa.array([0] * len(TIMES), pa.timestamp("us", tz="UTC"))
+        rows = {one: table.set_column(1, "until", plain) for one, table in rows.items()}
+    both = pa.concat_tables(rows.values())
+    DeltaTable.create(uri, both.schema)
+    append_as_spark(uri, both, OWN, 0)
+    append_as_spark(uri, rows["shop"], OWN, 1)
+    append_as_spark(uri, rows["site"], OTHER, 0)
+    before = times(uri)
+    assert max(at or 0 for row in before for at in row[1:]) == TIMES[-1]
+    plan = (
+        rewind.plan_empty("totals", uri, "orders/", (OWN,), NEXT, own_rows=MINE)
+        if emptied
+        else planned(uri, 0)
+    )
+
+    rewind.execute(plan, "op-20261121-101530-aaaaaa")
+
+    of_site = [row for row in before if row[0] == "site"]
+    of_shop = [row for row in before if row[0] == "shop"]
+    left = [] if emptied else of_shop[::2]
+    assert times(uri) == sorted([*of_site, *left], key=str)

@@ -135,6 +135,13 @@ def test_trap_the_clock_is_that_of_all_partitions_and_not_of_the_entity_alone() 
     assert ArchiveProgress("x", rows).clock({"t": {0: 0, 1: 0}}) is None
 
 
+def test_trap_a_time_after_the_year_9999_is_later_than_all_that_python_has() -> None:
+    """Milliseconds taken for seconds: whatever asked for the clock ended in an unexpected error."""
+    rows = (Arrival("t", 0, 0, 10, 10, 1_792_891_800_000 * 1_000_000),)
+
+    assert ArchiveProgress("x", rows).clock({"t": {0: 10}}) == datetime.max.replace(tzinfo=UTC)
+
+
 def test_trap_a_topic_that_was_made_anew_has_other_records_at_the_same_offsets() -> None:
     rows = progress.of_batch({("t", 0): (5, None)}, {}, {"t": {0: 5}}, {"t": "first"})
     known = ArchiveProgress("x", (*rows, Arrival("u", 0, 0, 5, 5, None)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
@@ -15,8 +15,8 @@ from savepoints.config.secrets import ClientOptions
 from savepoints.errors import SourceDataGoneError
 from savepoints.local import LocalWorld
 from savepoints.sources.combined import availability
-from savepoints.sources.kafka import arrival_rates, probe_records, topics
-from tests.sources.broker import HOUR, Broker
+from savepoints.sources.kafka import arrival_rates, probe_records, record_retention, topics
+from tests.sources.broker import HOUR, WEEK_MS, Broker
 
 pytestmark = pytest.mark.kafka
 
@@ -144,6 +144,25 @@ def test_where_a_topic_was_at_a_time(broker: Broker) -> None:
     assert at(timedelta()) == {0: 3, 1: 0}
 
 
+def test_trap_a_time_between_two_milliseconds_is_after_the_first_of_them(broker: Broker) -> None:
+    """A record that had arrived before it was taken for one of those after it."""
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, timedelta(hours=2), timedelta(hours=1))
+    at = broker.now - timedelta(hours=2) + timedelta(microseconds=1)
+
+    assert availability.at_time([topic], at, broker.settings)[topic] == {0: 1}
+
+
+@pytest.mark.parametrize("before", [1, 2, 3, 2_208_988_800_000])
+def test_trap_a_time_before_1970_is_no_special_offset(broker: Broker, before: int) -> None:
+    """To Kafka -1 is the end, where a reset to a time before all records went."""
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, timedelta(hours=1))
+    at = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(milliseconds=before)
+
+    assert availability.at_time([topic], at, broker.settings)[topic] == {0: 0}
+
+
 @contextmanager
 def open_transaction(broker: Broker, topic: str, records: int) -> Iterator[None]:
     """Keep a transaction open that has written records."""
@@ -207,6 +226,21 @@ def test_single_records_are_read_at_their_offsets(broker: Broker) -> None:
     assert {one.size for one in found[topic, 0]} == {14}
     assert [one.size for one in found[topic, 1]] == [104]
     assert found[topic, 2] == []
+
+
+def test_trap_a_producer_that_counts_microseconds(broker: Broker) -> None:
+    """Python has no such times: what asked how long a record is kept was an unexpected error."""
+    config = {**WEEK_MS, "message.timestamp.after.max.ms": str(2**63 - 1)}
+    topic = broker.make(partitions=1, config=config)
+    producer = Producer({"bootstrap.servers": broker.settings.bootstrap_servers})
+    producer.produce(topic, b"v", timestamp=1_792_891_800_000_000)
+    assert producer.flush(30) == 0
+
+    known = topics.describe([topic], broker.settings)
+    found = record_retention.until({topic: {0: 0}}, known, broker.settings, broker.now)
+
+    assert found[topic, 0].until is None
+    assert "offset 0 arrived after the year 9999 (CreateTime)" in found[topic, 0].basis
 
 
 def test_arrivals_are_counted_over_an_hour_and_over_minutes(broker: Broker) -> None:

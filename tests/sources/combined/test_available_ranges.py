@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +20,7 @@ from savepoints.sources.combined import available_ranges
 from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.kafka.reset_targets import Target
+from tests.outputs.tables import append_as_spark
 
 EPOCH = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -144,3 +145,26 @@ def test_the_first_record_of_a_time_is_the_archives_where_kafka_has_forgotten_it
         }
         found = {part: at for _, part, at in first_at_time.first_at(str(tmp_path), moment, has)}
         assert found == {part: at for part, at in truth.items() if at is not None}
+
+
+def test_trap_a_record_of_the_archive_is_from_a_time_that_nanoseconds_do_not_have(
+    tmp_path: Path,
+) -> None:
+    """The year 2300 was read as 1715, so the first record at a time was a later one."""
+    far = [EPOCH, EPOCH.replace(year=2300), EPOCH + timedelta(hours=1)]
+    rows = pa.table(
+        {
+            "topic": ["t"] * len(far),
+            "partition": pa.array([0] * len(far), pa.int32()),
+            "offset": pa.array(range(len(far)), pa.int64()),
+            "timestamp": pa.array(far, pa.timestamp("us", tz="UTC")),
+            "merge_id": pa.array([None] * len(far), pa.string()),
+        }
+    )
+    DeltaTable.create(str(tmp_path), rows.schema)
+    append_as_spark(str(tmp_path), rows, "archive", 0)
+    has = {"t": {0: Range("t", 0, 0, 80, kafka_from=50, archived_to=60)}}
+
+    found = first_at_time.first_at(str(tmp_path), EPOCH + timedelta(minutes=1), has)
+
+    assert list(found) == [("t", 0, 1)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.sources.archive import archive
 from savepoints.sources.archive.files import SCHEMA
 from savepoints.sources.events import offset_ranges
@@ -95,6 +96,20 @@ def test_trap_hundreds_of_slices_are_more_than_one_expression_can_hold(
                                   if one.offset < end.offsets["orders"][0]) for one in arrived},
         **{one.event_id: 1 + clock.index(one.event_time) for one in late},
     }  # fmt: skip
+
+
+def test_trap_an_event_after_the_year_9999_was_an_unexpected_error(spark: SparkSession) -> None:
+    """Milliseconds taken for seconds. Whatever comes after it, by a late event's time or not."""
+    seconds = spark.range(2).selectExpr(
+        "concat('e', id) event_id", "timestamp_seconds(if(id = 0, 0, 1792891800000)) event_time",
+        "'orders' topic", "0 partition", "id offset", "null merge_id",
+    )  # fmt: skip
+    ends: list[KafkaOffsets] = [{"orders": {0: 1}}, {"orders": {0: 2}}]
+
+    first, last = offset_ranges.clocks(seconds, ends, offset_ranges.NEVER)
+
+    assert first == datetime(1970, 1, 1, tzinfo=UTC)
+    assert last == offset_ranges.newest([seconds]) == datetime.max.replace(tzinfo=UTC)
 
 
 def test_before_the_first_event_nothing_is_late(spark: SparkSession) -> None:

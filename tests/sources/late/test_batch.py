@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -283,6 +284,32 @@ def test_trap_encode_by_to_json_cuts_times_to_milliseconds(
     assert taken(spark, exact, tmp_path).rows == 1
     with pytest.raises(IncompatibleError, match=r"encode of the input orders changes .*00\.000000"):
         taken(spark, finer, tmp_path)
+
+
+@pytest.mark.spark
+def test_trap_the_format_of_the_hint_cut_the_seconds_of_old_offsets(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Before 1893 Berlin was 53 minutes and 28 seconds ahead of UTC."""
+    from pyspark.sql import functions as F
+
+    berlin = spark.newSession()
+    berlin.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    old = order(1, at=datetime(1892, 7, 1, 12, 0, 0, 1, tzinfo=UTC))
+    batch = in_parquet(tmp_path / "old.parquet", [old])
+    with pytest.raises(IncompatibleError) as refused:
+        taken(berlin, batch, tmp_path)
+    exact = json.loads(refused.value.hint.partition("without ")[2])
+
+    def encode_exactly(orders: DataFrame) -> DataFrame:
+        value = F.to_json(F.struct("order_id", "client", "at", "cents"), exact)
+        return orders.select(
+            F.encode("client", "UTF-8").alias("key"), F.encode(value, "UTF-8").alias("value")
+        )
+
+    read = taken(berlin, batch, tmp_path, replace(ORDERS, encode=encode_exactly))
+
+    assert orders_of(read) == expected([old])
 
 
 @pytest.mark.spark

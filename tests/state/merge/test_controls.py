@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
+from savepoints.checkpoint.state.layout import Layout
 from savepoints.checkpoint.state.operators import Operator
 from savepoints.checkpoint.state.schema import StateField, StateSchema
 from savepoints.state.merge import controls
@@ -18,11 +20,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-LAYOUT = {
-    (0, "default"): (
-        StateSchema("default", (StateField("k", "string"),), (StateField("total", "double"),)),
-    )
-}
+
+def layout_of(*values: tuple[str, str]) -> Layout:
+    """Return a layout with value columns: names and types."""
+    fields = tuple(StateField(name, kind) for name, kind in values)
+    return {(0, "default"): (StateSchema("default", (StateField("k", "string"),), fields),)}
+
+
+LAYOUT = layout_of(("total", "double"))
 
 
 def compared(
@@ -32,6 +37,7 @@ def compared(
     *,
     families: bool = False,
     tolerance: float = 0.0,
+    layout: Layout = LAYOUT,
 ) -> StateControls:
     """Compare the rows of the controls `a` and `b`."""
     operator = Operator(0, "some", ("default",), 2, has_column_families=families)
@@ -41,7 +47,7 @@ def compared(
         [operator],
         {0: "k"},
         spark.createDataFrame([("a",), ("b",)], "entity string"),
-        layout=LAYOUT,
+        layout=layout,
         tolerance=tolerance,
     )
 
@@ -96,6 +102,36 @@ def test_trap_sums_of_floating_point_numbers_depend_on_their_order(spark: SparkS
     assert allowed.equal
     assert allowed.tolerated == 2
     assert not compared(spark, live, [row("a", 0.61)], tolerance=1e-9).equal
+
+
+def test_trap_of_columns_of_one_name_only_the_last_was_compared_where_some_tolerance_is(
+    spark: SparkSession,
+) -> None:
+    """As of two sums: any difference of the first was tolerated, and shown by two equal texts."""
+    sums = layout_of(("sum", "double"), ("sum", "double"))
+
+    def both(first: float, second: float) -> list[GivenRow]:
+        return [("default", ("a",), 0, b"a", struct.pack("<qdd", 0, first, second))]
+
+    found = compared(spark, both(1, 0.6), both(2, 0.6), layout=sums, tolerance=1e-9)
+    assert [(one.live, one.replayed) for one in found.sample] == [
+        ("{'sum': 1.0, 'sum_2': 0.6}", "{'sum': 2.0, 'sum_2': 0.6}")
+    ]
+    last = both(1, 0.1 + 0.2 + 0.3), both(1, 0.3 + 0.2 + 0.1)
+    assert compared(spark, *last, layout=sums, tolerance=1e-9).tolerated == 2
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_trap_a_time_after_the_year_9999_is_none_of_pythons(spark: SparkSession, kind: str) -> None:
+    """Milliseconds taken for seconds are such times; it was an unexpected error."""
+
+    def at(moment: int) -> list[GivenRow]:
+        word = struct.pack("<ii", moment, 0) if kind == "date" else struct.pack("<q", moment)
+        return [("default", ("a",), 0, b"a", bytes(8) + word)]
+
+    far = 20_000_000 if kind == "date" else 1_792_891_800_000 * 1_000_000
+    found = compared(spark, at(far), at(0), layout=layout_of(("max", kind)))
+    assert found.different == 2
 
 
 def test_trap_a_side_without_state_makes_spark_forget_what_it_observed(spark: SparkSession) -> None:
