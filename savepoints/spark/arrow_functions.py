@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,4 +31,8 @@ def arrow_function(function: Callable[..., Any], returns: DataType | str) -> Cal
         )
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
-    return cast("Callable[..., Column]", arrow_udf(function, returns, ArrowUDFType.SCALAR))
+    with warnings.catch_warnings():
+        # It asks for type hints, which only a function of known columns can have.
+        warnings.filterwarnings("ignore", "It is preferred to specify type hints", UserWarning)
+        made = arrow_udf(function, returns, ArrowUDFType.SCALAR)
+    return cast("Callable[..., Column]", made)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
+from pyspark.sql.types import LongType
 
 from savepoints.errors import IncompatibleError
 from savepoints.spark.arrow_functions import arrow_function
@@ -16,3 +19,11 @@ def test_trap_a_spark_without_arrow_functions_is_named(monkeypatch: pytest.Monke
         arrow_function(lambda found: found, "binary")
 
     assert "4.1" in refused.value.hint
+
+
+def test_trap_each_function_was_a_warning_of_pyspark_on_the_terminal() -> None:
+    """Of type hints, which nobody who edits state could give."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        arrow_function(lambda found: found, LongType())
