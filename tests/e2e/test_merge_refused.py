@@ -198,6 +198,7 @@ def test_a_query_that_a_driver_began_is_told_how_it_can_begin_with_all_events(
     query, attached = job.start(spark)
     query.processAllAvailable()
     attached.stop()
+    desk.archive()
     desk.arrive([Event("3", "a", 3, 30)])
     desk.archive()
 
