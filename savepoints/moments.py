@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from savepoints.errors import UsageError
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 # Spark and Kafka have later times: milliseconds, say, that somebody took for seconds.
 LAST = datetime.max.replace(tzinfo=UTC)
@@ -81,12 +81,12 @@ def refuse_future(moment: datetime, why: str = "", *, hint: str) -> None:
 
 def epoch_ms(moment: datetime) -> int:
     """Return the whole milliseconds from 1970 to a moment; it is exact."""
-    return (moment - _EPOCH) // _MILLISECOND
+    return (moment - EPOCH) // _MILLISECOND
 
 
 def first_ms_from(moment: datetime) -> int:
     """Return the first millisecond since 1970, as Kafka counts, that is not before a moment."""
-    return max(0, -((_EPOCH - moment) // _MILLISECOND))
+    return max(0, -((EPOCH - moment) // _MILLISECOND))
 
 
 def moment_of(milliseconds: int) -> datetime:
@@ -100,6 +100,6 @@ def moment_or_last(microseconds: int) -> datetime:
     Of those that Python does not have, it is the last or the first one that it has.
     """
     try:
-        return _EPOCH + timedelta(microseconds=microseconds)
+        return EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
         return LAST if microseconds > 0 else datetime.min.replace(tzinfo=UTC)

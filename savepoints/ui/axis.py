@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+
+from savepoints.moments import EPOCH
 
 _STEPS = tuple(
     timedelta(minutes=one)
@@ -12,7 +14,6 @@ _STEPS = tuple(
         172800, 525600,
     )
 )  # fmt: skip
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 _LEAST = timedelta(minutes=1)
 
@@ -55,7 +56,7 @@ class Axis:
         """Name round moments, in UTC, at most so many and the year where it begins."""
         span = self.last - self.first
         step = next((one for one in _STEPS if span / one <= most), span / most)
-        at = _EPOCH + -(-(self.first - _EPOCH) // step) * step
+        at = EPOCH + -(-(self.first - EPOCH) // step) * step
         found: list[Tick] = []
         while at <= self.last and len(found) <= most:
             found.append(Tick(self.x(at), _label(at, step)))

@@ -23,7 +23,13 @@ from savepoints.checkpoint.evolution.findings import (
     addresses,
     kind_of,
 )
-from savepoints.checkpoint.state.schema import SparkType, StateField, exact_text, type_text
+from savepoints.checkpoint.state.schema import (
+    SparkType,
+    StateField,
+    exact_text,
+    field_text,
+    type_text,
+)
 
 _WHOLE = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
@@ -328,7 +334,7 @@ _FUNCTION = "give the program a function for it: App(…, migrate={…})"
 
 
 def _listed(fields: Sequence[StateField]) -> str:
-    return f"({', '.join(f'{one.name} {type_text(one.type)}' for one in fields)})"
+    return f"({', '.join(map(field_text, fields))})"
 
 
 def _is_struct(one: SparkType) -> bool:

@@ -18,6 +18,7 @@ from savepoints.checkpoint.state.schema import (
     SparkType,
     StateField,
     StateSchema,
+    field_text,
     type_text,
 )
 
@@ -41,19 +42,23 @@ def as_read(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> tuple[Sta
     A column family of which a value would be changed or lost is left as it was.
     """
     after = {one.column_family: one for one in now}
+    changed = {one.column_family for one in differences(was, now)}
     return tuple(
-        replace(one, value=new.value)
-        if (new := after.get(one.column_family)) and not differences(one, new)
+        replace(one, value=after[one.column_family].value)
+        if one.column_family in after.keys() - changed
         else one
         for one in was
     )
 
 
-def differences(was: StateSchema, now: StateSchema) -> list[SchemaDifference]:
-    """Return which values of a column family a program would read otherwise than they were."""
+def differences(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> list[SchemaDifference]:
+    """Return which values of a store a program would read otherwise than they were."""
+    after = {one.column_family: one for one in now}
     return [
-        SchemaDifference(now.column_family, "value", place, _named(old), _named(new))
-        for place, old, new in _pairs(was.value, now.value)
+        SchemaDifference(one.column_family, "value", place, field_text(old), field_text(new))
+        for one in was
+        if one.column_family in after
+        for place, old, new in _pairs(one.value, after[one.column_family].value)
         if old.name != new.name or not _is_kept(old.type, new.type)
     ]
 
@@ -89,7 +94,3 @@ def _is_kept(was: SparkType, now: SparkType) -> bool:
 
 def _fields(struct: Mapping[str, Any]) -> list[StateField]:
     return [StateField.from_json(one) for one in struct["fields"]]
-
-
-def _named(one: StateField) -> str:
-    return f"{one.name} {type_text(one.type)}"

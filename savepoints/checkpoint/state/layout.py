@@ -61,19 +61,16 @@ def as_read(was: Layout, now: Layout, program: str) -> Layout:
     found = {}
     for store, schemas in was.items():
         program_has = now.get(store, ())
+        for one in avro.differences(schemas, program_has):
+            raise _changed(
+                store,
+                program,
+                f"{one}, which Spark would read as another value or as null",
+                hint="keep the name and the type of the field, and give what is new a name that "
+                "the state has not had; or, if its values may be lost, run the query with "
+                "--accept-state-names",
+            )
         found[store] = avro.as_read(schemas, program_has)
-        after = {one.column_family: one for one in program_has}
-        for one in schemas:
-            new = after.get(one.column_family)
-            for each in avro.differences(one, new) if new else ():
-                raise _changed(
-                    store,
-                    program,
-                    f"{each}, which Spark would read as another value or as null",
-                    hint="keep the name and the type of the field, and give what is new a name "
-                    "that the state has not had; or, if its values may be lost, run the query "
-                    "with --accept-state-names",
-                )
     return found
 
 

@@ -167,14 +167,17 @@ def differences(was: Sequence[StateSchema], now: Sequence[StateSchema]) -> list[
 def _part(
     family: str, part: Literal["key", "value"], was: Sequence[StateField], now: Sequence[StateField]
 ) -> list[SchemaDifference]:
-    before, after = (
-        [f"{one.name} {type_text(one.type)}" for one in fields] for fields in (was, now)
-    )
+    before, after = ([field_text(one) for one in fields] for fields in (was, now))
     return [
         SchemaDifference(family, part, position, old, new)
         for position, (old, new) in enumerate(itertools.zip_longest(before, after))
         if old != new
     ]
+
+
+def field_text(one: StateField) -> str:
+    """Write a field's name and type on one line: `max long`."""
+    return f"{one.name} {type_text(one.type)}"
 
 
 def type_text(spark_type: SparkType) -> str:

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
-from savepoints.moments import moment_or_last
+from savepoints.moments import EPOCH, moment_or_last
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 NUMBER = "replay_slice"
 # The clock before the first event, to which no late event belongs.
 NEVER = datetime.min.replace(tzinfo=UTC)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RANGES = f"__place string, __begin long, __next long, {NUMBER} int"
 # Where late events are; those that arrived are at `topic/partition`.
 _LATE = ""
@@ -137,7 +136,7 @@ def _ranges(ends: Sequence[End], first: int) -> list[tuple[str, int, int, int]]:
     for number, one in enumerate(ends, first):
         stops = {f"{topic}/{part}": offset for topic, part, offset in by_partition(one.offsets)}
         clock = one.clock
-        stops[_LATE] = _LAST if clock is None else (clock - _EPOCH) // _MICROSECOND + 1
+        stops[_LATE] = _LAST if clock is None else (clock - EPOCH) // _MICROSECOND + 1
         for place, stop in stops.items():
             if stop > (begin := begins.get(place, 0)):
                 found.append((place, begin, stop, number))

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
+from savepoints.moments import EPOCH
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.entity_filter import any_of
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 # Each base costs a read of its state; an older one than needed costs a longer replay.
 MOST_BASES = 3
 _MOST_CANDIDATES = 30
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def thinned(bases: Sequence[BaseState], nothing: BaseState = NOTHING) -> list[Ba
     """
     found = sorted(
         (one for one in bases if one.clock is not None),
-        key=lambda one: one.clock or _EPOCH,
+        key=lambda one: one.clock or EPOCH,
         reverse=True,
     )
     step = -(-len(found) // _MOST_CANDIDATES) or 1

@@ -13,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from savepoints import faults
@@ -21,7 +21,7 @@ from savepoints.delta_reader import files_with, open_delta, small_rows
 from savepoints.errors import IncompatibleError, SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel, persistently, storage_options
 from savepoints.io_errors import plain, unavailable
-from savepoints.moments import rfc3339
+from savepoints.moments import EPOCH, rfc3339
 from savepoints.store.tables import checksums, columns
 from savepoints.store.tables.open_tables import OpenTables
 
@@ -36,7 +36,6 @@ COMMIT_RETRIES = 50
 # One commit adds one small file; so many of them are made one.
 COMPACT_FILES = 64
 _CHECKSUM = "row_sha256"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Where a table of a store has files besides those of its rows.
 _OF_A_STORE = ("_delta_log/", f"{checksums.DIRECTORY}/")
@@ -372,7 +371,7 @@ def _python_rows(table: pa.Table) -> list[dict[str, Any]]:
 
     columns = [
         [
-            None if value is None else _EPOCH + timedelta(microseconds=value)
+            None if value is None else EPOCH + timedelta(microseconds=value)
             for chunk in column.chunks
             for value in chunk.view(pa.int64()).to_pylist()
         ]

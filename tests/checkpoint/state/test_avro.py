@@ -57,7 +57,7 @@ WAS = schema(
     ],
 )
 def test_values_that_are_kept(now: StateSchema) -> None:
-    assert avro.differences(WAS, now) == []
+    assert avro.differences([WAS], [now]) == []
     (read,) = avro.as_read([WAS], [now])
     assert read.value == now.value
 
@@ -77,7 +77,7 @@ def test_values_that_are_kept(now: StateSchema) -> None:
     ],
 )
 def test_trap_spark_changes_or_loses_a_value_without_an_error(now: StateSchema) -> None:
-    assert len(avro.differences(WAS, now)) == 1
+    assert len(avro.differences([WAS], [now])) == 1
     assert avro.as_read([WAS], [now]) == (WAS,)
     with pytest.raises(LayoutChangedError, match="read as another value or as null"):
         layout.as_read({(0, "default"): (WAS,)}, {(0, "default"): (now,)}, "m:app")
