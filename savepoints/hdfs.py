@@ -134,7 +134,7 @@ class HdfsStore:
         """
         for _ in range(_ATTEMPTS):
             with suppress(FileNotFoundError), self._written(key, data, "next") as own:
-                for other in self._beside(key, "next"):
+                for other in self._beside(key):
                     if other != own:
                         self._client.delete(other)
                 there = self._there(key)
@@ -162,11 +162,11 @@ class HdfsStore:
             with suppress(FileNotFoundError):
                 self._client.delete(own)
 
-    def _beside(self, key: str, kind: str) -> Iterable[str]:
-        """Return the paths of hidden files beside a file."""
+    def _beside(self, key: str) -> Iterable[str]:
+        """Return the paths of what writers that replace a file have written beside it."""
         hidden = self._hidden(key)
         for status in self._client.list_status(hidden.rpartition("/")[0] or "/"):
-            if status.path.startswith(hidden) and status.path.endswith(f".{kind}"):
+            if status.path.startswith(hidden) and status.path.endswith(".next"):
                 yield status.path
 
     @staticmethod

@@ -6,7 +6,6 @@ own names.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from pathlib import Path
@@ -20,8 +19,6 @@ from savepoints.spark.versions import SparkVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_LOG = logging.getLogger(__name__)
 
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

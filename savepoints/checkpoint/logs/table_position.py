@@ -75,18 +75,6 @@ def after(table_id: str, version: int) -> TablePosition:
     return TablePosition(table_id, version + 1, _BEFORE_ALL, in_snapshot=False)
 
 
-def step(begin: TablePosition, end: TablePosition, most: int | None) -> TablePosition:
-    """Return where a batch ends that reads at most so many versions, and nothing beyond an end.
-
-    Args:
-        most: What is left of a version, or of the table as it was at first, counts as one; None for
-            no limit.
-    """
-    if most is None or begin.version + most >= end.version:
-        return end
-    return after(begin.table_id, begin.version + most - 1)
-
-
 def parse(position: str | None) -> TablePosition | None:
     """Read a source's position, as the offset log has it.
 

@@ -25,9 +25,7 @@ from savepoints.runtime.archive_of import is_before
 from savepoints.sources.archive import archive
 from savepoints.sources.archive.files import SCHEMA
 from savepoints.sources.events.events import POSITION
-from savepoints.sources.late import batch as late_batch
 from savepoints.sources.late import dropped_late
-from savepoints.sources.late.batch import LateBatch
 from savepoints.sources.late.dropped_late import LATE_MS, READ_MS, Read
 from savepoints.store import scratch
 from savepoints.store.batch_log import Batch
@@ -99,16 +97,6 @@ def find(
     return Dropped(reads, events, rows, again)
 
 
-def as_batch(found: Dropped, name: str, *, quarantine: Location | None) -> LateBatch:
-    """Return what was dropped of an input as a late batch, which a merge works in."""
-    return late_batch.replacing(
-        found.events[name],
-        "what was dropped as late",
-        seen=found.again[name],
-        quarantine=quarantine,
-    )
-
-
 def _reads(live: LiveQuery, since: datetime | None) -> list[Read]:
     """Return the batches that made the present of a query, from some time on."""
     known = {
@@ -163,9 +151,6 @@ def require_one_end(query: str, known: Mapping[int, Batch], first: int) -> None:
 
     Args:
         known: By number, all from the one before the first that is judged.
-
-    Raises:
-        IncompatibleError: If there is such a batch.
     """
 
     def judged_by(number: int) -> int | None:

@@ -248,11 +248,8 @@ def _read(
     aside = None if asked.quarantine is None else place / scratch.SET_ASIDE
     if asked.batch is None:
         live.inputs.require_same_decoding(spark)
-        return dropped.as_batch(
-            dropped.find(spark, live, place / "read", since=asked.since, progress=progress),
-            name,
-            quarantine=aside,
-        )
+        found = dropped.find(spark, live, place / "read", since=asked.since, progress=progress)
+        return late_batch.replacing(found.events[name], found.again[name], aside)
     inputs = live.inputs
     source = LateInput(
         name, inputs.topic(name), inputs.decoding(name), inputs.app.kafka_input(name).encode

@@ -57,7 +57,6 @@ class LateBatch:
 
     events: DataFrame
     rows: int
-    entities: int
     removed: int
     first_event_time: datetime | None
     last_event_time: datetime | None
@@ -142,14 +141,11 @@ def read(
     return replace(found, rejected=rejected, ignored=stored.ignored, left_out=left_out)
 
 
-def replacing(
-    events: DataFrame, what: str, *, seen: int = 0, quarantine: Location | None = None
-) -> LateBatch:
-    """Return a batch that takes events from where they arrived and puts them where they belong.
+def replacing(events: DataFrame, seen: int, quarantine: Location | None) -> LateBatch:
+    """Return a batch that takes dropped events from where they arrived to where they belong.
 
     Args:
         events: What arrived: columns `EVENT_SCHEMA`, each event once; stored.
-        what: What they are, for messages.
         seen: Events that were left out because the query has counted them.
         quarantine: An empty directory for bad rows, instead of refusing the batch.
     """
@@ -165,7 +161,8 @@ def replacing(
     )
     checked = validate.checked(moved, None)
     found, are_bad = _summed_up(checked)
-    rejected = _set_aside(validate.bad_rows(checked), what, quarantine) if are_bad else ()
+    bad = validate.bad_rows(checked)
+    rejected = _set_aside(bad, "what was dropped as late", quarantine) if are_bad else ()
     return replace(found, rejected=rejected, seen=seen)
 
 
@@ -255,7 +252,6 @@ def _summed_up(checked: DataFrame) -> tuple[LateBatch, bool]:
         F.count_if(is_good & ~is_first).alias("doubled"),
         F.count_if(~is_good).alias("bad"),
         F.count_if(is_first & (F.col(OP) != INSERT)).alias("removed"),
-        F.count_distinct(F.when(is_good, F.col("entity"))).alias("entities"),
         F.unix_micros(F.min(event_time)).alias("first"),
         F.unix_micros(F.max(event_time)).alias("last"),
         *hashes,
@@ -269,7 +265,6 @@ def _summed_up(checked: DataFrame) -> tuple[LateBatch, bool]:
     batch = LateBatch(
         both.select(*EVENT, OP),
         int(row["rows"]),
-        int(row["entities"]),
         int(row["removed"]),
         _moment(row["first"]),
         _moment(row["last"]),

@@ -10,7 +10,6 @@ next one shares a file while the checkpoint has the very same one, by its size a
 from __future__ import annotations
 
 import json
-import logging
 import re
 import secrets
 import time
@@ -31,8 +30,6 @@ from savepoints.texts import count_text
 R = TypeVar("R")
 # A file of a checkpoint, and where it belongs in the store.
 _Placed = tuple[ObjectInfo, str]
-
-_LOG = logging.getLogger(__name__)
 
 # Entity tags of S3, written in quotes by some servers.
 _MD5 = re.compile(r'"?[0-9a-f]{32}"?')

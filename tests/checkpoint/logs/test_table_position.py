@@ -108,25 +108,3 @@ def test_positions_of_one_table_have_an_order() -> None:
         assert other.is_beyond(one)
         assert not one.is_beyond(other)
     assert not in_order[0].is_beyond(in_order[0])
-
-
-@pytest.mark.parametrize(
-    ("begin", "most", "read"),
-    [
-        (table_position.after(ID, 2), None, 9),
-        (table_position.after(ID, 2), 1, 3),
-        (table_position.after(ID, 2), 3, 5),
-        (table_position.after(ID, 2), 7, 9),
-        (table_position.after(ID, 2), 100, 9),
-        # The rest of version 3, and of the first snapshot of version 3, is one.
-        (TablePosition(ID, 3, 4, in_snapshot=False), 1, 3),
-        (TablePosition(ID, 3, 4, in_snapshot=True), 2, 4),
-        (table_position.after(ID, 9), 1, 9),
-    ],
-)
-def test_a_batch_reads_at_most_so_many_versions(
-    begin: TablePosition, most: int | None, read: int
-) -> None:
-    end = table_position.after(ID, 9)
-
-    assert table_position.step(begin, end, most) == table_position.after(ID, read)

@@ -71,7 +71,7 @@ def test_trap_a_column_op_that_is_misspelt_is_passed_over_without_a_word() -> No
     """So removals were merged as events; what else of a batch does not count is said, too."""
     late = LateBatch(
         events=None,  # type: ignore[arg-type]  # Nothing is read.
-        rows=0, entities=0, removed=0, first_event_time=None, last_event_time=None,
+        rows=0, removed=0, first_event_time=None, last_event_time=None,
         content_hash="", doubled=1, left_out=2, ignored=("operation", "note"),
         rejected=(Rejected("no entity", 2, ()), Rejected("no event id", 1, ())),
     )  # fmt: skip

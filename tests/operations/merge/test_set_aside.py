@@ -29,7 +29,7 @@ def test_trap_bad_rows_are_set_aside_although_the_query_has_all_others(
         verb="merge", query="totals", steps=(), warnings=(), command="", operation_id="op-1",
         input="orders", batch="late.json", quarantine=str(tmp_path / "aside"), set_aside=1,
     )  # fmt: skip
-    late = LateBatch(spark.createDataFrame([], "event_id string"), 0, 0, 0, None, None, "", 0)
+    late = LateBatch(spark.createDataFrame([], "event_id string"), 0, 0, None, None, "", 0)
     work = scratch.place_of(local_store, plan.operation_id)
     (Path(str(work)) / scratch.SET_ASIDE).mkdir(parents=True)
     bad = pa.table({"reason": ["no entity"], "row": ["{}"]})

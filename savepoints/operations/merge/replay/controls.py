@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 class Proof:
     """What became of the control entities."""
 
-    state_rows: int
     state_different: int
     outputs: tuple[OutputControls, ...]
     samples: tuple[str, ...]
@@ -99,4 +98,4 @@ def compare_controls(replay: MergeReplay, bound: QuerySettings, tolerance: float
         f"{one.entity} in operator {one.operator_id}: {one.live} live, {one.replayed} replayed"
         for one in state.sample
     ] + [f"{each} in {one.output}" for one in outputs for each in one.sample]
-    return Proof(state.rows, state.different, outputs, tuple(samples))
+    return Proof(state.different, outputs, tuple(samples))
