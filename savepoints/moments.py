@@ -51,14 +51,7 @@ def parse_rfc3339(text: str) -> datetime:
 
 
 def require_zone(moment: datetime, name: str) -> None:
-    """Refuse a naive time that a program gives: it means another moment on each machine.
-
-    Args:
-        name: Of the argument.
-
-    Raises:
-        UsageError: If it has no time zone.
-    """
+    """Refuse a naive time that a program gives: it means another moment on each machine."""
     if moment.tzinfo is None:
         raise UsageError(
             f"the time {moment.isoformat()} of {name} has no time zone",
@@ -71,9 +64,6 @@ def refuse_future(moment: datetime, why: str = "", *, hint: str) -> None:
 
     Args:
         why: What could happen before it, as a clause that follows.
-
-    Raises:
-        UsageError: If it is.
     """
     if moment > utc_now():
         raise UsageError(f"{rfc3339(moment)} is in the future{why}", hint=hint)

@@ -64,7 +64,6 @@ class Ticker:
         """Keep what to do.
 
         Args:
-            name: The thread's.
             clock: By default that of `clock_of`.
             since: When it was last done, from which an interval counts; by default from the start.
         """

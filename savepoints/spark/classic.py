@@ -30,11 +30,7 @@ _HINT = (
 
 
 def require(spark: object) -> None:
-    """Refuse a session that was given if it is Spark Connect's, or of an untested version.
-
-    Raises:
-        IncompatibleError: If it is.
-    """
+    """Refuse a session that was given if it is Spark Connect's, or of an untested version."""
     if type(spark).__module__.startswith(_CLIENT):
         raise _refused("the given session is a Spark Connect session")
     SparkVersion.of(str(getattr(spark, "version", ""))).require_supported()

@@ -63,11 +63,7 @@ class SparkVersion:
         )
 
     def require_supported(self) -> None:
-        """Refuse a version that is not tested.
-
-        Raises:
-            IncompatibleError: If it is older or newer than those.
-        """
+        """Refuse a version that is not tested."""
         if problem := self.unsupported:
             raise IncompatibleError(
                 problem,

@@ -50,7 +50,6 @@ class Problem:
     """Something to act on.
 
     Attributes:
-        command: What to type.
         other: Another way out, empty without one.
         unfinished: It is an operation that was begun and not finished.
     """

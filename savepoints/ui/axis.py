@@ -31,8 +31,6 @@ class Axis:
     """Time from the left to the right.
 
     Attributes:
-        first: The moment at `left`.
-        last: The moment at `right`.
         left: In the drawing's units.
         right: Likewise.
     """

@@ -26,7 +26,6 @@ class Growth:
     Attributes:
         points: As SVG writes them.
         end: Where the line ends, and the newest value stands.
-        newest: That value.
         change: By how much it changed from the first on.
         most: The greatest value, at the top.
     """

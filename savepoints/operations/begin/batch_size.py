@@ -42,11 +42,7 @@ _SAMPLES = 5
 
 
 def require_free(query: str, operators: Sequence[OperatorShape]) -> None:
-    """Refuse to change the batches of a program whose functions would notice.
-
-    Raises:
-        IncompatibleError: If it has such an operator.
-    """
+    """Refuse to change the batches of a program whose functions would notice."""
     for one in operators:
         if one.name.startswith(_OF_FUNCTIONS) or one.name == _WITHIN:
             raise IncompatibleError(

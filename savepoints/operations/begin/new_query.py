@@ -73,7 +73,6 @@ class NewQuery:
 
     Attributes:
         generation: Number of the generation to be.
-        checkpoint: Its directory.
     """
 
     settings: Settings

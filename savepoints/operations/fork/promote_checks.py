@@ -44,15 +44,7 @@ class Check:
 
 
 def refuse_failed(checks: Sequence[Check], what: str, *, hint: str, query: str) -> None:
-    """Refuse to promote if a check has failed.
-
-    Args:
-        what: What is refused, for people.
-        hint: What to do about it.
-
-    Raises:
-        CheckFailedError: If one has.
-    """
+    """Refuse to promote if a check has failed."""
     if failed := [one for one in checks if not one.passed]:
         raise CheckFailedError(
             f"{what}: " + "; ".join(f"{one.name}: {one.found}" for one in failed),

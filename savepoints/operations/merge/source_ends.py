@@ -50,9 +50,6 @@ def require_even(query: str, batches: Iterable[tuple[Batch, int]]) -> None:
 
     Args:
         batches: As for `uneven`.
-
-    Raises:
-        IncompatibleError: If there is such a batch.
     """
     for one in uneven(batches):
         raise IncompatibleError(

@@ -20,8 +20,6 @@ class Workspace:
     """Where one merge keeps what it works with.
 
     Attributes:
-        spark: Its session.
-        place: A directory of its own.
         few: Whether it is about few events, so that its frames may well have few rows.
     """
 

@@ -36,11 +36,7 @@ WriterFunction = Callable[["SparkSession"], "DataStreamWriter"]
 
 
 def load_writer(query: str, reference: str) -> WriterFunction:
-    """Import the function that builds a query, by `package.module:function`.
-
-    Raises:
-        UsageError: If there is no such function.
-    """
+    """Import the function that builds a query, by `package.module:function`."""
     module, _, name = reference.partition(":")
     hint = (
         f"correct --writer {query}=MODULE:FUNCTION: the function takes the SparkSession and "
@@ -83,7 +79,6 @@ def catch_up(
 
     Raises:
         NotAlignedError: If the batch did not end where it was planned to.
-        SavepointsError: If the query fails.
     """
     now = position.read(checkpoint)
     wanted = _at_the_cut(now, reads, topic_reads)

@@ -99,11 +99,7 @@ def ends_now(reads: Sequence[TopicRead], kafka: KafkaSettings) -> dict[str, Topi
 
 
 def refuse_changed(reads: Iterable[TopicRead], now: Mapping[str, TopicEnds]) -> None:
-    """Refuse topics that are no longer those of the savepoints.
-
-    Raises:
-        NotAlignedError: If one is gone, was recreated, or ends before the savepoint of its writer.
-    """
+    """Refuse topics that are no longer those of the savepoints."""
     for read in reads:
         there = now.get(read.topic)
         if there is None:

@@ -24,11 +24,7 @@ class ForkedPair:
 
 
 def find(store: Store, query: str, name: str) -> tuple[ForkedPair, ...]:
-    """Return the queries that were forked together, writers before readers.
-
-    Raises:
-        NotFoundError: If there is no such fork.
-    """
+    """Return the queries that were forked together, writers before readers."""
     made = {one.query for one in store.generations.all() if one.begun_by == VERB}
     fork = fork_name(query, name)
     if fork not in made:

@@ -30,11 +30,7 @@ from savepoints.store.root import Store
 
 
 def moment_of(point: str) -> datetime:
-    """Read the time of a point `@TIME`.
-
-    Raises:
-        UsageError: If it is another one.
-    """
+    """Read the time of a point `@TIME`."""
     if not point.startswith("@"):
         raise UsageError(
             f"--exact needs a time, but {point!r} is not one",

@@ -33,11 +33,7 @@ _CLOCKS_SECONDS = 300.0
 
 
 def refuse_worked_on(root: Location, query: str) -> None:
-    """Refuse a query that another verb has; one that runs can be planned for.
-
-    Raises:
-        LockedError: If another verb has the query.
-    """
+    """Refuse a query that another verb has; one that runs can be planned for."""
     held = lease.holder(root, query)
     if held is not None and not held.runs:
         lease.refuse_held(root, query)
@@ -51,9 +47,6 @@ def refuse_active(context: QueryContext, *, stopped: bool) -> tuple[str, ...]:
 
     Returns:
         What is so now or was assumed, for the plan.
-
-    Raises:
-        QueryRunningError: If it runs unseen, or could.
     """
     query, checkpoint = context.query, Location.of(context.current.checkpoint)
     if stopped:

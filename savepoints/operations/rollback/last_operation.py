@@ -53,11 +53,7 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
 
 
 def refuse_first(last: Operation, query: str) -> None:
-    """Refuse to take back the operation with which a query has begun.
-
-    Raises:
-        NotFoundError: If it is one; the hint says how to be without the query.
-    """
+    """Refuse to take back the operation with which a query has begun."""
     if last.verb in _FIRST:
         raise NotFoundError(
             f"cannot undo the last operation on {query}: the query began with it ({last.verb} "

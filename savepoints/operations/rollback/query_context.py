@@ -78,11 +78,7 @@ class QueryContext:
         return str(checkpoint_of(self.bound.checkpoints, self.query, self.number))
 
     def present(self, *, saved: bool = True) -> Present:
-        """Return the batch to save first and the id of its savepoint; see `safety_savepoint`.
-
-        Args:
-            saved: Whether it is to be saved.
-        """
+        """Return the batch to save first and the id of its savepoint; see `safety_savepoint`."""
         if not saved:
             return Present(safety_savepoint.newest_batch(self.current.checkpoint), None)
         return safety_savepoint.plan(self.current, self.output_uris, self.settings)

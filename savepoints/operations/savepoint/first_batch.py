@@ -22,7 +22,6 @@ def await_committed(
     """Wait until queries have committed a batch; those that nobody runs are not waited for.
 
     Args:
-        queries: Names of queries of the store.
         wait: How long at most, for all of them together.
     """
     deadline = time.monotonic() + wait.total_seconds()

@@ -84,9 +84,6 @@ def require_writable(savepoint: Savepoint, provider: str) -> None:
 
     Args:
         provider: Of the state that is to be written.
-
-    Raises:
-        NativeOnlyError: If they cannot be.
     """
     version = SparkVersion.installed()
     if provider != ROCKSDB_PROVIDER or version is None or version.writes_rows:
@@ -112,11 +109,7 @@ def unreadable(files: CutFiles) -> dict[int, str]:
 
 
 def require_rows(query: str, files: CutFiles) -> None:
-    """Check that the Spark that is installed here can read and write the state rows of a query.
-
-    Raises:
-        NativeOnlyError: If it cannot.
-    """
+    """Check that the Spark that is installed here can read and write the state rows of a query."""
     unknown = [one.native_only for one in files.operator_states if one.name == UNNAMED]
     if problem := _no_raw_rows(files.cut.provider) or next(iter(unknown), None):
         raise NativeOnlyError(

@@ -109,7 +109,6 @@ def require_read_again(
     file source passes over files that are gone without a word.
 
     Args:
-        query: The query of the batch.
         sources: Where each source goes on; by default where it was.
         accept: The option by which a command does without.
 

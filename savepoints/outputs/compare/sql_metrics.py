@@ -41,14 +41,7 @@ def measure(
 
 
 def refuse_ambiguous(outputs: Sequence[str]) -> None:
-    """Refuse outputs that SQL cannot tell apart: it compares names without case.
-
-    Args:
-        outputs: Their names.
-
-    Raises:
-        UsageError: If two have the same name.
-    """
+    """Refuse outputs that SQL cannot tell apart: it compares names without case."""
     names = [one.lower() for one in outputs]
     twice = sorted(one for one in names if names.count(one) > 1)
     if twice:

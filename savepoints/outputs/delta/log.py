@@ -33,7 +33,6 @@ class Commit:
 
     Attributes:
         changes_data: Whether rows were added or removed; OPTIMIZE, for one, says that it did not.
-        removes_data: Whether rows were removed.
         back_to: The version to whose rows this library took the table back with it, None with all
             others. What was committed in between no longer counts.
         timestamp_ms: When, by the writer's clock, in milliseconds since 1970; None if it says

@@ -54,9 +54,6 @@ def require_names(name: str, mode: Mode, columns: Iterable[str]) -> None:
     """Refuse columns that Delta cannot write in a mode, before a batch fails for them.
 
     A MERGE of all columns puts their names between backticks and does not double those within.
-
-    Raises:
-        IncompatibleError: If there are any.
     """
     wrong = [one for one in columns if mode == "upsert" and "`" in one]
     if wrong:

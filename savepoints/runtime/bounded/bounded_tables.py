@@ -34,7 +34,6 @@ class TableEnd:
 
     Attributes:
         ends: Where each source of a table is to be, by table id.
-        tables: What there is of them.
     """
 
     ends: Ends

@@ -178,9 +178,6 @@ def require_new_partitions(begin: KafkaOffsets, ranges: Ranges) -> None:
 
     Spark's `KafkaMicroBatchStream` refuses them, too. A query without a position begins where it
     can.
-
-    Raises:
-        SourceDataGoneError: If one does not begin at 0 any more.
     """
     gone = [
         one

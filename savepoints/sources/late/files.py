@@ -136,11 +136,7 @@ def failures(batch: str, kind: str) -> Iterator[None]:
 
 
 def require_same_files(batch: str, *frames: DataFrame) -> None:
-    """Refuse a batch to which files were added, or removed, while frames were made of it.
-
-    Raises:
-        StalePlanError: If a frame has other files than another.
-    """
+    """Refuse a batch to which files were added, or removed, while frames were made of it."""
     files = [set(one.inputFiles()) for one in frames]
     for one in files[1:]:
         if changed := sorted(one ^ files[0]):

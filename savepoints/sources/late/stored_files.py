@@ -105,9 +105,6 @@ class StoredFiles:
 
         Returns:
             The types of the columns that directories give.
-
-        Raises:
-            IncompatibleError: If a value does not fit into the type of its column.
         """
         given = {one: types[one.casefold()] for one in self.partitions if one.casefold() in types}
         for column, kind in given.items():
@@ -122,11 +119,7 @@ class StoredFiles:
         return given
 
     def require_flat(self, spark: SparkSession) -> None:
-        """Refuse a pattern of which Spark would pass over some files, or read too many.
-
-        Raises:
-            UsageError: If it matches directories with further directories, or tables.
-        """
+        """Refuse a pattern of which Spark would pass over some files, or read too many."""
         if not self.is_pattern:
             return
         listed = spark.read.format("binaryFile").options(**_DEEP).load(self.path).inputFiles()

@@ -51,11 +51,7 @@ def events(rows: DataFrame, columns: Sequence[str], decoding: Decoding) -> DataF
 
 
 def require_entities(rows: DataFrame) -> None:
-    """Refuse events that belong to no entity: nothing says what has to be replayed for them.
-
-    Raises:
-        IncompatibleError: If there are some.
-    """
+    """Refuse events that belong to no entity: nothing says what has to be replayed for them."""
     if nobody := rows.where(f"{ENTITY} IS NULL").count():
         raise IncompatibleError(
             f"the table has {count_text(nobody, 'changed row')} without a value in entity_key, so "
