@@ -136,9 +136,7 @@ def read_cut(checkpoint: Location, batch_id: int | None = None) -> CutFiles:
         )
     batch = _choose(committed_batches(by_path.values()), batch_id, checkpoint)
     query_id = read_query_id(checkpoint)
-    offsets_path, commit_path = f"offsets/{batch}", f"commits/{batch}"
-    offsets = offset_log.parse(checkpoint.get(offsets_path), offsets_path)
-    commit = commit_log.parse(checkpoint.get(commit_path), commit_path)
+    offsets, commit = offset_log.read(checkpoint, batch), commit_log.read(checkpoint, batch)
     provider = offsets.provider or operators.HDFS_PROVIDER
     metadata = _operator_metadata(by_path, batch)
     directories = state_files.store_directories(by_path)

@@ -97,14 +97,10 @@ def read(checkpoint: Location) -> CheckpointPosition:
             checkpoint=str(checkpoint),
             batch_id=committed,
         )
-    newest = None if committed is None else _offsets(checkpoint, committed)
+    newest = None if committed is None else offset_log.read(checkpoint, committed)
     begun = ahead[0] if ahead else None
-    commit = (
-        None
-        if committed is None
-        else commit_log.parse(checkpoint.get(f"commits/{committed}"), f"commits/{committed}")
-    )
-    next_ = None if begun is None else _offsets(checkpoint, begun)
+    commit = None if committed is None else commit_log.read(checkpoint, committed)
+    next_ = None if begun is None else offset_log.read(checkpoint, begun)
     known = newest or next_
     initial = _initial(checkpoint, known.names if known else ())
     return CheckpointPosition(
@@ -131,7 +127,7 @@ def empty_entry(checkpoint: Location, now: CheckpointPosition) -> str | None:
 
 def begun_ms(checkpoint: Location, batch: int) -> int:
     """Return when a batch was begun that the offset log has, in milliseconds since 1970."""
-    return _offsets(checkpoint, batch).timestamp_ms
+    return offset_log.read(checkpoint, batch).timestamp_ms
 
 
 def _logs(checkpoint: Location) -> tuple[set[int], set[int]]:
@@ -147,11 +143,6 @@ def _logs(checkpoint: Location) -> tuple[set[int], set[int]]:
 def _batches(checkpoint: Location, log: str) -> set[int]:
     found = (_BATCH.match(info.path) for info in checkpoint.list(log))
     return {int(match[1]) for match in found if match}
-
-
-def _offsets(checkpoint: Location, batch: int) -> offset_log.OffsetLogEntry:
-    name = f"offsets/{batch}"
-    return offset_log.parse(checkpoint.get(name), name)
 
 
 def _positions(

@@ -132,8 +132,7 @@ class ProgramLayout:
 def _conf(checkpoint: Location) -> Mapping[str, str]:
     """Return the settings that the newest batch of a checkpoint ran with; none without one."""
     for newest in committed_in(checkpoint)[-1:]:
-        path = f"offsets/{newest}"
-        return offset_log.parse(checkpoint.get(path), path).conf
+        return offset_log.read(checkpoint, newest).conf
     return {}
 
 

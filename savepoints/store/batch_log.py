@@ -186,9 +186,8 @@ def kept(checkpoint: Location, after: int) -> list[Batch]:
 
 def read_from_checkpoint(checkpoint: Location, batch_id: int) -> Batch | None:
     """Return a batch of a checkpoint's offset log; None if Spark has removed it."""
-    name = f"offsets/{batch_id}"
     try:
-        entry = offset_log.parse(checkpoint.get(name), name)
+        entry = offset_log.read(checkpoint, batch_id)
     except FileNotFoundError:
         return None
     return Batch(batch_id, entry.sources, entry.watermark_ms, entry.timestamp_ms)

@@ -13,6 +13,7 @@ from typing import Any
 
 from savepoints.checkpoint.logs import versioned
 from savepoints.errors import IncompatibleError
+from savepoints.io import Location
 
 _WHAT = "a commit log file"
 
@@ -31,6 +32,12 @@ class CommitLogEntry:
 
     next_watermark_ms: int
     state_ids: StateIds = field(default_factory=dict)
+
+
+def read(checkpoint: Location, batch: int) -> CommitLogEntry:
+    """Read what a checkpoint's commit log has of a batch; FileNotFoundError if Spark removed it."""
+    name = f"commits/{batch}"
+    return parse(checkpoint.get(name), name)
 
 
 def parse(data: bytes, name: str) -> CommitLogEntry:

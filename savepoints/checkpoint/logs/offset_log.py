@@ -14,6 +14,7 @@ from typing import Any
 from savepoints.checkpoint.logs import versioned
 from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.errors import IncompatibleError
+from savepoints.io import Location
 
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS_KEY = "spark.sql.shuffle.partitions"
@@ -64,6 +65,12 @@ class OffsetLogEntry:
         """
         text = self.conf.get(PARTITIONS_KEY)
         return None if text is None else int(text)
+
+
+def read(checkpoint: Location, batch: int) -> OffsetLogEntry:
+    """Read what a checkpoint's offset log has of a batch; FileNotFoundError if Spark removed it."""
+    name = f"offsets/{batch}"
+    return parse(checkpoint.get(name), name)
 
 
 def parse(data: bytes, name: str) -> OffsetLogEntry:

@@ -17,8 +17,6 @@ from savepoints import faults
 from savepoints.checkpoint.logs import commit_log, offset_log
 from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
 from savepoints.checkpoint.small_files import Skeleton
-from savepoints.checkpoint.state.operators import HDFS_PROVIDER
-from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.errors import StalePlanError
 from savepoints.io import Location, in_parallel
 from savepoints.model import Cut
@@ -138,10 +136,8 @@ def _small_files(
 ) -> Mapping[str, bytes]:
     """Return the logs, metadata and schemas of the checkpoint."""
     offsets, commits = f"offsets/{BATCH}", f"commits/{BATCH}"
-    conf = {PROVIDER_KEY: plan.provider}
-    if plan.provider == HDFS_PROVIDER and program.conf.get(ROW_CHECKSUM_KEY, "false") != "false":
-        conf[ROW_CHECKSUM_KEY] = "false"  # Snapshots written here have none.
-    skeleton = Skeleton(target.uri, plan.partitions, conf)
+    written = restored_layout.written_conf(plan.provider, program.conf)
+    skeleton = Skeleton(target.uri, plan.partitions, {PROVIDER_KEY: plan.provider, **written})
     placed = offset_log.with_batch(
         program.empty.offsets,
         offsets,

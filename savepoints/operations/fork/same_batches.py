@@ -76,9 +76,8 @@ def recorded_in(checkpoint: Location) -> Callable[[int], Positions | None]:
     """Read the offset log of a query, one batch at a time."""
 
     def find(batch: int) -> Positions | None:
-        name = f"offsets/{batch}"
         try:
-            return offset_log.parse(checkpoint.get(name), name).sources
+            return offset_log.read(checkpoint, batch).sources
         except FileNotFoundError:
             return None
 

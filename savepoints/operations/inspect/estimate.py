@@ -173,8 +173,7 @@ def _begin(
                 hint=f"run it first: savepoints run {query}",
                 query=query,
             )
-        path = f"offsets/{committed[-1]}"
-        begin = lowest_offsets(offset_log.parse(checkpoint.get(path), path).sources)
+        begin = lowest_offsets(offset_log.read(checkpoint, committed[-1]).sources)
         known, ids = (None, committed[-1]), {}
     if not begin:
         raise UsageError(

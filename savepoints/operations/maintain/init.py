@@ -185,10 +185,7 @@ def _conf(found: CheckpointFacts) -> dict[str, str]:
 def _seconds_per_batch(checkpoint: Location, batches: list[int]) -> float | None:
     if len(batches) == 1:
         return None
-    first, last = (
-        offset_log.parse(checkpoint.get(path), path).timestamp_ms
-        for path in (f"offsets/{batches[0]}", f"offsets/{batches[-1]}")
-    )
+    first, last = (offset_log.read(checkpoint, batches[at]).timestamp_ms for at in (0, -1))
     return (last - first) / 1000 / (len(batches) - 1)
 
 

@@ -81,9 +81,8 @@ def of_records(checkpoint: str, newest: int | None, offsets: Sequence[str | None
     """
     if newest is None:
         return
-    name = f"offsets/{newest}"
     try:
-        now = offset_log.parse(Location.of(checkpoint).get(name), name).sources
+        now = offset_log.read(Location.of(checkpoint), newest).sources
         pairs = zip(map(_of_kafka, offsets), map(_of_kafka, now), strict=True)
         records = sum(count(begin, end) for begin, end in pairs)
     except (FileNotFoundError, ValueError, IncompatibleError):

@@ -94,10 +94,8 @@ def of(context: QueryContext, *, is_absolute: bool, given_up: bool) -> ResetPres
 
 def _read(checkpoint: Location, batch: int) -> tuple[offset_log.OffsetLogEntry, int]:
     """Return what a batch read, and the watermark after it."""
-    path, done = f"offsets/{batch}", f"commits/{batch}"
-    entry = offset_log.parse(checkpoint.get(path), path)
-    reached = commit_log.parse(checkpoint.get(done), done).next_watermark_ms
-    return entry, max(entry.watermark_ms, reached)
+    entry = offset_log.read(checkpoint, batch)
+    return entry, max(entry.watermark_ms, commit_log.read(checkpoint, batch).next_watermark_ms)
 
 
 def _at(

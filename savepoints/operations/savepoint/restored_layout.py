@@ -69,15 +69,15 @@ def plan_change(
     return LayoutChange(
         partitions if partitions is not None else cut.partitions,
         wanted,
-        _written_conf(savepoint, wanted),
+        written_conf(wanted, savepoint.settings),
         tuple(words),
         tuple(notes),
     )
 
 
-def _written_conf(savepoint: Savepoint, provider: str) -> dict[str, str]:
+def written_conf(provider: str, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings under which the default provider reads what `hdfs_provider` writes."""
-    checked = savepoint.settings.get(ROW_CHECKSUM_KEY, "false") != "false"
+    checked = conf.get(ROW_CHECKSUM_KEY, "false") != "false"
     return {ROW_CHECKSUM_KEY: "false"} if checked and provider == HDFS_PROVIDER else {}
 
 
@@ -95,7 +95,7 @@ def check(target: Location, batch_id: int, written: Sequence[OperatorState], pro
         for path in (f"offsets/{batch_id - 1}", f"offsets/{batch_id}")
         if path in there
     }
-    commit = commit_log.parse(target.get(f"commits/{batch_id}"), f"commits/{batch_id}")
+    commit = commit_log.read(target, batch_id)
     offsets = entries[f"offsets/{batch_id}"]
     if written:
         stores = {one.operator_id: one.stores for one in written}
@@ -178,9 +178,6 @@ def require_rows(target: Location, savepoint: Savepoint, written: Mapping[int, i
 
     Args:
         written: By operator. A savepoint whose rows nobody has counted fits any number.
-
-    Raises:
-        NotAlignedError: If rows got lost on the way, or more came.
     """
     for one in savepoint.operators:
         rows = written.get(one.operator_id, 0)

@@ -180,8 +180,7 @@ def _count(operator: OperatorState, cut: Cut) -> int:
 
 def _settings(checkpoint: Location, batch_id: int) -> dict[str, str]:
     """Return how a checkpoint has its state encoded, by its offset log."""
-    path = f"offsets/{batch_id}"
-    conf = offset_log.parse(checkpoint.get(path), path).conf
+    conf = offset_log.read(checkpoint, batch_id).conf
     return {name: value for name, value in conf.items() if name.startswith(_STATE_STORES)}
 
 

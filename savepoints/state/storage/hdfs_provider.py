@@ -139,9 +139,8 @@ def write_store(
     """
     from pyspark.errors import PySparkException
 
-    offsets_path = f"offsets/{version - 1}"
-    offsets = offset_log.parse(checkpoint.get(offsets_path), offsets_path)
-    _require_settings(offsets, f"{checkpoint}/{offsets_path}")
+    offsets = offset_log.read(checkpoint, version - 1)
+    _require_settings(offsets, f"{checkpoint}/offsets/{version - 1}")
     schema_path = state_schema.path(operator_id, store)
     (schema,) = state_schema.parse(checkpoint.get(schema_path), schema_path)
     partitions = (offsets.partitions or 1) if schema.key else 1
