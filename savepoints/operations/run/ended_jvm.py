@@ -16,7 +16,7 @@ def refusal(
 ) -> PartlyDoneError:
     """Return the error that names the newest savepoint, and what saves the newest batch."""
     ended = f"the JVM of this driver has ended, so no final savepoint of {query} was taken"
-    known = history.history(store, query) if store.generations.find_current(query) else []
+    newest = history.newest(store, query)
     batch = position.read(checkpoint).committed
     again = "start the driver again: it continues from its checkpoint"
     alone = (
@@ -24,7 +24,7 @@ def refusal(
     )
     if batch is None:
         return PartlyDoneError(f"{ended}; no batch was committed either", hint=again, query=query)
-    if not known:
+    if newest is None:
         tables = "".join(f" --table {name}={uri}" for name, uri in outputs.items())
         return PartlyDoneError(
             f"{ended}, and there is no earlier savepoint; the newest committed batch is {batch}",
@@ -32,7 +32,6 @@ def refusal(
             f"{query}{tables} --format native; {alone}",
             query=query,
         )
-    newest = known[0]
     is_saved = newest.cut.batch_id == batch
     return PartlyDoneError(
         f"{ended}; the newest savepoint is {newest.id} (batch {newest.cut.batch_id}), and the "

@@ -61,7 +61,6 @@ def refuse(
 
     Args:
         generation: That of the checkpoint, None while nothing has been saved of it.
-        query_id: Spark's id of the query.
         outputs: Table URI of each output, by name.
 
     Raises:
@@ -92,10 +91,10 @@ def refuse(
 
 
 def _way_back(store: Store, generation: Generation | None) -> str:
-    known = history.history(store, generation.query) if generation else []
-    if not known:
+    known = history.newest(store, generation.query) if generation else None
+    if known is None:
         return "start this driver again with a table of its own"
     return (
-        f"rewind the table (savepoints rollback {known[0].id} --query {known[0].query}) and start "
+        f"rewind the table (savepoints rollback {known.id} --query {known.query}) and start "
         "this driver with the new checkpoint"
     )

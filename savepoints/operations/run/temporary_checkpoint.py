@@ -27,10 +27,10 @@ def refuse_removed(store: Store, query: str, checkpoint: Location) -> None:
     """
     if not is_temporary(checkpoint) or checkpoint.exists("metadata"):
         return
-    known = history.history(store, query) if store.generations.find_current(query) else []
-    newest = f"; the newest is {known[0].id} (batch {known[0].cut.batch_id})" if known else ""
+    last = history.newest(store, query)
+    known = f"; the newest is {last.id} (batch {last.cut.batch_id})" if last else ""
     raise PartlyDoneError(
-        f"{query} has stopped, but no final savepoint was taken{newest}: it was started without "
+        f"{query} has stopped, but no final savepoint was taken{known}: it was started without "
         f"checkpointLocation, so Spark has removed its checkpoint {checkpoint}",
         hint=HINT,
         query=query,

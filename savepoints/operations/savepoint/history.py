@@ -25,6 +25,12 @@ def history(store: Store, query: str) -> list[Savepoint]:
     return line.backwards(one for one in known if one.query == query and one.state == "complete")
 
 
+def newest(store: Store, query: str) -> Savepoint | None:
+    """Return the newest savepoint that the current generation comes from, None without any."""
+    known = history(store, query) if store.generations.find_current(query) else []
+    return known[0] if known else None
+
+
 def origin(store: Store, generation: Generation) -> Savepoint | None:
     """Return the savepoint that a generation began from, None without one that is still there."""
     return next((one for one in store.catalog.all() if one.id == generation.begun_from), None)
@@ -53,8 +59,8 @@ def output_topics(
     bound = settings.queries.get(query)
     if bound is not None and bound.output_topics:
         return tuple(sorted(bound.output_topics))
-    newest = next((one for one in savepoints if one.query == query), None)
-    return () if newest is None else tuple(sorted(one.topic for one in newest.output_topics))
+    last = next((one for one in savepoints if one.query == query), None)
+    return () if last is None else tuple(sorted(one.topic for one in last.output_topics))
 
 
 def saved(
@@ -109,5 +115,5 @@ def named_as_bound(savepoint: Savepoint, settings: Settings) -> Savepoint:
 
 def pinned_uris(store: Store, query: str) -> dict[str, str]:
     """Return where the outputs of a query are by its newest savepoint, if it has one."""
-    known = history(store, query) if store.generations.find_current(query) else []
-    return {output.name: output.uri for one in known[:1] for output in one.outputs}
+    found = newest(store, query)
+    return {one.name: one.uri for one in found.outputs} if found else {}

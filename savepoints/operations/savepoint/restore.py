@@ -15,6 +15,7 @@ from functools import partial
 from savepoints import faults
 from savepoints.checkpoint.cut import committed_batches, committed_in
 from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.offset_log import OffsetLogEntry
 from savepoints.checkpoint.logs.source_positions import SourceMap, Starts, checked
 from savepoints.checkpoint.small_files import Skeleton, may_change
 from savepoints.checkpoint.state.files import is_of_operator, is_state_data
@@ -396,11 +397,16 @@ def _rows(savepoint: Savepoint) -> int | None:
     return None if None in counts else sum(one or 0 for one in counts)
 
 
-def source_map(store: Store, stored: Manifest, sources: Starts) -> SourceMap:
-    """Return where the sources of a program come from."""
+def saved_offsets(store: Store, stored: Manifest) -> OffsetLogEntry:
+    """Return what a savepoint has of its batch's offset log."""
     path = f"offsets/{stored.savepoint.cut.batch_id}"
     file = next(one for one in stored.native if one.path == path)
-    entry = offset_log.parse(store.root.get(file.stored_at), path)
+    return offset_log.parse(store.root.get(file.stored_at), path)
+
+
+def source_map(store: Store, stored: Manifest, sources: Starts) -> SourceMap:
+    """Return where the sources of a program come from."""
+    entry = saved_offsets(store, stored)
     return SourceMap(tuple(map(checked, sources)), entry.names, tuple(entry.sources))
 
 

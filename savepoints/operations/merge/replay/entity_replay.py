@@ -25,7 +25,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint.cut import read_cut
-from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
 from savepoints.checkpoint.state import layout
 from savepoints.checkpoint.state.layout import Layout
@@ -35,7 +34,7 @@ from savepoints.operations.merge import assignment as assigned
 from savepoints.operations.merge import source_ends
 from savepoints.operations.merge.assignment import Used
 from savepoints.operations.merge.replay.shadow_replay import ShadowReplay
-from savepoints.operations.savepoint import export
+from savepoints.operations.savepoint import export, restore
 from savepoints.runtime.replay import PARTITIONS, ReplayBase, ReplayBatch
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.offset_ranges import End
@@ -252,12 +251,7 @@ class MergeReplay(ShadowReplay):
         """Return the watermark that the batch of a base ran with: what it has dropped is gone."""
         assert one.savepoint is not None
         store = self.assignment.live.store
-        stored = store.manifest(one.savepoint.id)
-        path = f"offsets/{one.savepoint.cut.batch_id}"
-        file = next(each for each in stored.native if each.path == path)
-        return offset_log.parse(
-            self.assignment.live.store.root.get(file.stored_at), path
-        ).watermark_ms
+        return restore.saved_offsets(store, store.manifest(one.savepoint.id)).watermark_ms
 
     def _saved(self, number: int, one: Used) -> SavedRows:
         """Return the state rows of a base."""
