@@ -20,7 +20,7 @@ from savepoints.operations.fork.promote_steps import PromotionPlan
 from savepoints.operations.merge import append, merge
 from savepoints.operations.merge import plan as merge_plan
 from savepoints.operations.merge.append import Appended
-from savepoints.operations.merge.plan import AppendingPlan, MergingPlan
+from savepoints.operations.merge.plan import AppendingPlan, MergingPlan, SplicePlan
 from savepoints.operations.pipeline.joint_plan import JointPlan
 from savepoints.operations.pipeline_fork import (
     pipeline_fork,
@@ -135,7 +135,7 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
         changed += [one.live for one in begun.taken]
-    if isinstance(begun, MergingPlan | CascadePlan):
+    if isinstance(begun, SplicePlan):
         changed += [one.live for one in begun.corrections]
     outputs = [
         Step(

@@ -23,8 +23,6 @@ from savepoints.operations.rollback.generation_change import Moved, NewCheckpoin
 from savepoints.operations.run import pause_for_verb
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.delta import batch_version
-from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress, silent
 from savepoints.runtime import scratch_query
 from savepoints.sources.tables.events import ENTITY
@@ -107,19 +105,10 @@ def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Non
             hint=f"finish this operation: savepoints operations resume {plan.operation_id}",
             operation=plan.operation_id,
         )
-
-    spark = rewind.session_for([one.live for one in plan.corrections], store.settings)
-
-    def undo_corrections() -> None:
-        for one in plan.corrections:
-            correct.undo(one, plan.operation_id, spark)
-
-    def corrected() -> list[Rewind]:
-        return [one.live for one in plan.corrections if correct.is_done(one)]
-
     pause_for_verb.undo(
-        plan, store, undo_corrections, corrected, paused=plan.paused, progress=progress
-    )
+        plan, store, plan.corrections, correct.undo, correct.is_done,
+        paused=plan.paused, progress=progress,
+    )  # fmt: skip
     scratch.discard(store, plan.operation_id)
 
 
@@ -127,9 +116,6 @@ def refuse_undo_of_followed(operation_id: str, store: Store) -> None:
     """Refuse to undo an interrupted merge that has corrected a table for readers to follow.
 
     The rewind would be a second commit that takes rows out, and nothing steps a reader over it.
-
-    Raises:
-        UnfinishedOperationError: If there are such readers.
     """
     for one in journal.all_unfinished(store.root):
         if one.verb != VERB:
@@ -192,7 +178,6 @@ def _write(spark: SparkSession, plan: CascadePlan, store: Store, behind: str) ->
         plan,
         store,
         lambda _live: replayed,
-        plan.entity_fields,
         _entities(spark, plan),
         SourceMap((behind,), ("0",)),
     )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from savepoints.operations.rollback.generation_change import TransitionPlan
-from savepoints.outputs.correct.correct import Correction
+from savepoints.operations.merge.plan import SplicePlan
 
 VERB = "cascade"
 
@@ -30,29 +28,17 @@ class Followed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CascadePlan(TransitionPlan):
+class CascadePlan(SplicePlan):
     """How a reader goes on with a correction of its table taken over.
 
     Attributes:
-        batch_id: The last batch of the generation that ends.
-        place: Where the results of the replay are.
-        replayed_batch: Number of the last batch of the replay's own checkpoint.
-        entity_fields: By operator, the field of its keys that is the entity.
-        corrections: What is corrected in each table of the reader.
         controls: Other entities whose replay was the same as the reader has them.
         paused: A run of the reader was paused for this and is to be resumed.
-        first_id: The savepoint that is taken where the new generation begins.
     """
 
     follows: Followed
-    batch_id: int
-    place: str
-    replayed_batch: int
-    entity_fields: Mapping[str, str]
-    corrections: tuple[Correction, ...]
     entities: int
     rows_removed: int
     rows_added: int
     controls: int
     paused: bool
-    first_id: str

@@ -237,17 +237,10 @@ def settle(plan: PromotionPlan, store: Store, check: Callable[[], None]) -> None
 
 def undo(plan: PromotionPlan, store: Store, *, progress: Progress) -> None:
     """Take back what an interrupted promotion has done so far."""
-    spark = rewind.session_for([one.live for one in plan.taken], store.settings)
-
-    def undo_replaced() -> None:
-        for one in plan.taken:
-            progress(f"restoring the table {one.live.output.uri} to version {one.live.newest}")
-            replace_content.undo(one, plan.operation_id, spark)
-
-    def replaced() -> list[Rewind]:
-        return [one.live for one in plan.taken if replace_content.is_done(one)]
-
-    pause_for_verb.undo(plan, store, undo_replaced, replaced, paused=plan.paused, progress=progress)
+    pause_for_verb.undo(
+        plan, store, plan.taken, replace_content.undo, replace_content.is_done,
+        paused=plan.paused, progress=progress,
+    )  # fmt: skip
 
 
 def _taken(

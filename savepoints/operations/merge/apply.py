@@ -32,8 +32,6 @@ from savepoints.outputs.correct import correct
 from savepoints.outputs.correct.correct import Change, Correction
 from savepoints.outputs.correct.row_difference import Differing
 from savepoints.outputs.delta import batch_version
-from savepoints.outputs.rewind import rewind
-from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress
 from savepoints.runtime import app as apps
 from savepoints.runtime import scratch_query
@@ -189,24 +187,11 @@ def _settle(
 
 
 def undo(plan: MergingPlan, store: Store, *, progress: Progress) -> None:
-    """Take back what an interrupted merge has done so far.
-
-    Raises:
-        UsageError: If the new generation has begun.
-    """
-    spark = rewind.session_for([one.live for one in plan.corrections], store.settings)
-
-    def undo_corrections() -> None:
-        for one in plan.corrections:
-            progress(f"restoring the table {one.live.output.uri} to version {one.live.newest}")
-            correct.undo(one, plan.operation_id, spark)
-
-    def corrected() -> list[Rewind]:
-        return [one.live for one in plan.corrections if correct.is_done(one)]
-
+    """Take back what an interrupted merge has done so far."""
     pause_for_verb.undo(
-        plan, store, undo_corrections, corrected, paused=plan.paused, progress=progress
-    )
+        plan, store, plan.corrections, correct.undo, correct.is_done,
+        paused=plan.paused, progress=progress,
+    )  # fmt: skip
     scratch.discard(store, plan.operation_id)
 
 
@@ -252,9 +237,7 @@ def _write(
     # With functions, the rows of all entities are given: combined, or as they were.
     all_given = plan.of_all or functions is not None
     entities = None if all_given else _touched(spark, place).select("entity")
-    return splice_checkpoint.from_safety_savepoint(
-        spark, plan, store, replayed, plan.entity_fields, entities
-    )
+    return splice_checkpoint.from_safety_savepoint(spark, plan, store, replayed, entities)
 
 
 def _replay(plan: MergingPlan) -> Location:

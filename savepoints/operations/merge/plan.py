@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from savepoints.operations.merge.estimate import Expected, Size
@@ -32,35 +32,44 @@ class BaseUse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergingPlan(TransitionPlan):
-    """How a query continues with late events merged.
+class SplicePlan(TransitionPlan):
+    """How a query continues with the state and the rows of some entities as a replay has them.
 
     Attributes:
-        facts: The facts about the batch that the ledger will have.
         batch_id: The last batch of the generation that ends.
         place: Where the results of the replay are.
         replayed_batch: Number of the last batch of the replay's own checkpoint.
         entity_fields: By operator, the field of its keys that is the entity.
         corrections: What is corrected in each table.
+        first_id: The savepoint that is taken where the new generation begins.
+    """
+
+    batch_id: int
+    place: str
+    replayed_batch: int
+    entity_fields: Mapping[str, str]
+    corrections: tuple[Correction, ...]
+    first_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergingPlan(SplicePlan):
+    """How a query continues with late events merged.
+
+    Attributes:
+        facts: The facts about the batch that the ledger will have.
         base_versions: By output: version at each base, by the base's number; None for entities that
             begin without state.
         descent: The generations from which the one that ends descends, as the ledger has them.
         archive: The archive that the events go to.
         still_since: When the query's run was paused for this, RFC 3339; None without a run.
-        first_id: The savepoint that is taken where the new generation begins.
     """
 
     facts: MergeFacts
-    batch_id: int = -1
-    place: str = ""
-    replayed_batch: int = -1
-    entity_fields: Mapping[str, str] = field(default_factory=dict)
-    corrections: tuple[Correction, ...] = ()
-    base_versions: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
-    descent: tuple[str, ...] = ()
-    archive: str = ""
-    still_since: str | None = None
-    first_id: str = ""
+    base_versions: Mapping[str, Mapping[str, int | None]]
+    descent: tuple[str, ...]
+    archive: str
+    still_since: str | None
 
     @property
     def paused(self) -> bool:

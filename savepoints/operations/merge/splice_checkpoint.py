@@ -7,7 +7,7 @@ entities.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import state_partitions
@@ -16,10 +16,9 @@ from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.offset_log import PROVIDER_KEY
 from savepoints.checkpoint.logs.source_positions import SourceMap
 from savepoints.checkpoint.small_files import Skeleton
-from savepoints.checkpoint.state.operators import HDFS_PROVIDER
-from savepoints.checkpoint.state.records import ROW_CHECKSUM_KEY
 from savepoints.io import Location, in_parallel
-from savepoints.operations.rollback.generation_change import NewCheckpoint, TransitionPlan
+from savepoints.operations.merge.plan import SplicePlan
+from savepoints.operations.rollback.generation_change import NewCheckpoint
 from savepoints.operations.savepoint import export, restore, restored_layout
 from savepoints.runtime.replay import Live
 from savepoints.store import scratch
@@ -37,10 +36,9 @@ _SEAL = "metadata"
 
 def from_safety_savepoint(
     spark: SparkSession,
-    plan: TransitionPlan,
+    plan: SplicePlan,
     store: Store,
     replayed: Callable[[Live], SavedRows],
-    fields: Mapping[str, str],
     entities: DataFrame | None,
     sources: SourceMap | None = None,
 ) -> NewCheckpoint:
@@ -50,7 +48,6 @@ def from_safety_savepoint(
 
     Args:
         replayed: Returns the rows of the replay, given the cut that they go into.
-        fields: By operator, the field of its keys that is the entity.
     """
     begun = time.monotonic()
     assert plan.safety_id is not None
@@ -69,7 +66,7 @@ def from_safety_savepoint(
     export.mount(stored, store, directory)
     live = Live(directory, read_cut(directory, plan.from_batch))
     rows = replayed(live)
-    by_number = {int(operator): field for operator, field in fields.items()}
+    by_number = {int(operator): field for operator, field in plan.entity_fields.items()}
     done = restore.fill(
         restoring,
         store,
@@ -99,19 +96,14 @@ def write(
             is needed.
         place: An empty directory, for what is read of the live cut.
         sources: Where the sources continue; None for where they are.
-
-    Raises:
-        NotAlignedError: If a query could not continue from what was written.
     """
     from savepoints.state.merge import splice, touched_partitions
     from savepoints.state.storage import write
     from savepoints.state.storage.row_sources import CheckpointRows
 
     files, cut = live.files, live.files.cut
-    conf = {PROVIDER_KEY: cut.provider}
-    if cut.provider == HDFS_PROVIDER and files.conf.get(ROW_CHECKSUM_KEY, "false") != "false":
-        conf[ROW_CHECKSUM_KEY] = "false"  # Snapshots written here have none.
-    skeleton = Skeleton(target.uri, cut.partitions, conf)
+    written_as = restored_layout.written_conf(cut.provider, files.conf)
+    skeleton = Skeleton(target.uri, cut.partitions, {PROVIDER_KEY: cut.provider, **written_as})
     paths = [one.path for one in files.small if one.path != _SEAL]
 
     def copy(path: str) -> None:

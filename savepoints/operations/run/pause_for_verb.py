@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 from savepoints.model import SavepointKind
 from savepoints.operations.rollback import taking_back
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import create
+from savepoints.outputs.correct.correct import Correction
+from savepoints.outputs.fork.replace_content import Takeover
+from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Progress
 from savepoints.runtime import stop_signals
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_T = TypeVar("_T", Correction, Takeover)
 
 
 @contextmanager
@@ -77,23 +86,29 @@ def settle(
 def undo(
     plan: TransitionPlan,
     store: Store,
-    undo_outputs: Callable[[], None],
-    changed: Callable[[], Iterable[Rewind]],
+    tables: Sequence[_T],
+    undo_one: Callable[[_T, str, SparkSession | None], None],
+    is_done: Callable[[_T], bool],
     *,
     paused: bool,
     progress: Progress,
 ) -> None:
     """Undo an interrupted operation, and resume the run paused for it, which waits for the end.
 
-    Raises:
-        UsageError: If the new generation has begun.
-        NotAlignedError: If others have written to an output since.
+    Args:
+        tables: What the verb does to tables besides its `outputs`.
     """
+    spark = rewind.session_for([one.live for one in tables], store.settings)
 
     def give_back() -> None:
-        undo_outputs()
+        for one in tables:
+            progress(f"restoring the table {one.live.output.uri} to version {one.live.newest}")
+            undo_one(one, plan.operation_id, spark)
         if paused:
             pause.resume(store, plan.query)
+
+    def changed() -> list[Rewind]:
+        return [one.live for one in tables if is_done(one)]
 
     taking_back.undo(plan, store, also=give_back, changed=changed, progress=progress)
 
