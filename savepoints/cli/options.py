@@ -338,6 +338,15 @@ def no_safety_savepoint(verb: str) -> Callable[[Function], Function]:
     )
 
 
+# Of commands that draw the page.
+store_alone = click.option(
+    "--no-source-check",
+    is_flag=True,
+    help="Read only the store, not Kafka or checkpoints. The page then shows neither lag nor how "
+    "long savepoints can still be restored.",
+)
+
+
 # Of commands that restore.
 restored_form = click.option(
     "--format",
@@ -386,6 +395,9 @@ isolated = click.option(
     default="copy",
     help="copy: copy the tables with all their files; clone: make shallow clones, which break when "
     "the original table is vacuumed.",
+)
+checkpoints_of_forks = click.option(
+    "--checkpoints", metavar="URI", help="Directory in which to create the forks' checkpoints."
 )
 rows_shown = click.option(
     "--sample",

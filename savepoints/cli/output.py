@@ -134,6 +134,13 @@ class Terminal:
         else:
             self.pairs(pairs())
 
+    def said(self, text: str, **document: object) -> None:
+        """Print what was done: one JSON document, or a line."""
+        if self.format == "json":
+            self.document(**document)
+        else:
+            self.line(text)
+
     def line(self, text: str) -> None:
         """Print a line of the result."""
         self.out.print(_data(text), highlight=False, soft_wrap=True)

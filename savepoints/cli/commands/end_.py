@@ -36,7 +36,4 @@ def command(call: Invocation, query: str, why: str, *, consent: Consent) -> None
     if not call.confirm(plan, consent, unasked=plan.generation is None):
         return
     done = end.execute(plan, call.store)
-    if call.output.format == "json":
-        call.output.document(ended=done)
-    else:
-        call.output.line(f"ended {done.query}: {done.why}")
+    call.output.said(f"ended {done.query}: {done.why}", ended=done)

@@ -11,6 +11,7 @@ from savepoints.cli.options import (
     Consent,
     Invocation,
     broken_too,
+    checkpoints_of_forks,
     common,
     isolated,
     mutating,
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 )
 @migrating
 @isolated
-@click.option(
-    "--checkpoints", metavar="URI", help="Directory in which to create the forks' checkpoints."
-)
+@checkpoints_of_forks
 @click.option(
     "--table",
     "tables",

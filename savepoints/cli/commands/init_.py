@@ -59,10 +59,8 @@ def command(
             file=str(file),
         ) from None
     marks = text.count(init.FILL_IN) - 1
-    if call.output.format == "json":
-        call.output.document(file=str(file), to_fill_in=marks, found=found)
-    else:
-        call.output.line(f"wrote {file}; fill in what is marked {init.FILL_IN} ({marks} in total)")
+    said = f"wrote {file}; fill in what is marked {init.FILL_IN} ({marks} in total)"
+    call.output.said(said, file=str(file), to_fill_in=marks, found=found)
 
 
 def _make_store(call: Invocation) -> None:

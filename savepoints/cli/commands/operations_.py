@@ -150,7 +150,5 @@ def take_back(call: Invocation, operation: str, *, consent: Consent) -> None:
     if not call.confirm(plan, consent):
         return
     undone = unfinished.undo(call.store, operation, progress=call.output.progress)
-    if call.output.format == "json":
-        call.output.document(operation=undone)
-    else:
-        call.output.line(f"{undone.id} is undone; {undone.query} is as it was before the operation")
+    said = f"{undone.id} is undone; {undone.query} is as it was before the operation"
+    call.output.said(said, operation=undone)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from savepoints.cli.names import query_names
-from savepoints.cli.options import Invocation, common, moment
+from savepoints.cli.options import Invocation, common, moment, store_alone
 
 
 @click.command("page")
@@ -31,12 +31,7 @@ from savepoints.cli.options import Invocation, common, moment
     callback=moment,
     help="Show only what happened at or after this time: RFC 3339, or an age like 30d.",
 )
-@click.option(
-    "--no-source-check",
-    is_flag=True,
-    help="Read only the store, not Kafka or checkpoints. The page then shows neither lag nor how "
-    "long savepoints can still be restored.",
-)
+@store_alone
 @common
 def command(
     call: Invocation,
@@ -69,7 +64,4 @@ def command(
     page.require_place(path, "--out")
     html = page.page(call.store, query=query, since=since, sources=not no_source_check)
     page.write(html, path)
-    if call.output.format == "json":
-        call.output.document(path=str(path), bytes=path.stat().st_size)
-    else:
-        call.output.line(f"wrote {path}")
+    call.output.said(f"wrote {path}", path=str(path), bytes=path.stat().st_size)

@@ -11,6 +11,7 @@ from savepoints.cli.options import (
     Consent,
     Invocation,
     at_most,
+    checkpoints_of_forks,
     common,
     isolated,
     mutating,
@@ -248,7 +249,7 @@ def copy(call: Invocation, query: str, destination: str, tag: str, *, consent: C
 )
 @unreplayable_too
 @no_source_check("a query")
-@at_most("How long to wait for a run to pause, and later to resume.")
+@pausing_the_run
 @mutating
 @stopped_said
 @common
@@ -329,9 +330,7 @@ def rollback(
     "repeated.",
 )
 @isolated
-@click.option(
-    "--checkpoints", metavar="URI", help="Directory in which to create the forks' checkpoints."
-)
+@checkpoints_of_forks
 @no_source_check("a fork", ", or silently miss the records of files that are gone")
 @mutating
 @common

@@ -31,9 +31,5 @@ def command(call: Invocation, query: str, name: str, *, consent: Consent) -> Non
     if not call.confirm(plan, consent):
         return
     rename.execute(plan, call.store)
-    if call.output.format == "json":
-        call.output.document(query=plan.to, savepoints=plan.savepoints)
-    else:
-        call.output.line(
-            f"renamed {plan.query} to {plan.to}, with {count_text(plan.savepoints, 'savepoint')}"
-        )
+    said = f"renamed {plan.query} to {plan.to}, with {count_text(plan.savepoints, 'savepoint')}"
+    call.output.said(said, query=plan.to, savepoints=plan.savepoints)

@@ -107,10 +107,8 @@ def command(
     ) as frame:
         if target is not None:
             count = to_json.write_parquet(frame.limit(limit) if limit else frame, target)
-            if call.output.format == "json":
-                call.output.document(**about, written={"uri": str(target), "rows": count})
-            else:
-                call.output.line(f"{count_text(count, 'row')} written to {target}")
+            said = f"{count_text(count, 'row')} written to {target}"
+            call.output.said(said, **about, written={"uri": str(target), "rows": count})
             return
         wanted = limit or _ROWS_SHOWN
         lines = to_json.json_lines(frame, wanted + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from savepoints.cli.options import Invocation, common
+from savepoints.cli.options import Invocation, common, store_alone
 
 
 @click.command("ui")
@@ -15,12 +15,7 @@ from savepoints.cli.options import Invocation, common
     show_default=True,
     help="Port on 127.0.0.1 to listen on; 0 for any free port.",
 )
-@click.option(
-    "--no-source-check",
-    is_flag=True,
-    help="Read only the store, not Kafka or checkpoints. The page then shows neither lag nor how "
-    "long savepoints can still be restored.",
-)
+@store_alone
 @common
 def command(call: Invocation, port: int, *, no_source_check: bool) -> None:
     """Serve the page of the store on this machine until Ctrl-C.
@@ -40,8 +35,5 @@ def command(call: Invocation, port: int, *, no_source_check: bool) -> None:
     listening = server.listen(port)
     application = server.application(call.store, sources=not no_source_check)
     url = f"http://{server.ADDRESS}:{listening.getsockname()[1]}/"
-    if call.output.format == "json":
-        call.output.document(url=url)
-    else:
-        call.output.line(f"{url} (stop with Ctrl-C)")
+    call.output.said(f"{url} (stop with Ctrl-C)", url=url)
     server.serve(application, listening)

@@ -184,7 +184,7 @@ def execute(plan: BootstrapPlan, store: Store, *, progress: Progress = silent) -
             if not plan.writes:
                 ended = position.read(Location.of(plan.checkpoint)).committed or 0
                 new_query.take_over_outputs(
-                    plan, plan.outputs, ended, store.settings, check=held.check, progress=progress
+                    plan, ended, store.settings, check=held.check, progress=progress
                 )
         saved = new_query.save(plan, store, log, "final", check=held.check, progress=progress)
         log.finish()

@@ -155,7 +155,6 @@ def has_rows(uri: str) -> bool:
 
 def take_over_outputs(
     plan: BeginningPlan,
-    outputs: Mapping[str, str],
     batch_id: int,
     settings: Settings,
     *,
@@ -165,12 +164,10 @@ def take_over_outputs(
     """Let tables that somebody has filled belong to the batch with which a query begins.
 
     An empty commit has the transaction id of that batch, as if the query had written it. Without
-    it nobody could tell which version of the table belongs to the first savepoint.
-
-    Args:
-        outputs: URI by name; those that are new and empty need nothing.
+    it nobody could tell which version of the table belongs to the first savepoint. Tables that are
+    new and empty need nothing.
     """
-    for name, uri in outputs.items():
+    for name, uri in plan.outputs.items():
         own = app_id(plan.query, name, plan.generation)
         there = batch_version.present(name, uri, own)
         is_new = there.version == 0 and not has_rows(uri)

@@ -65,7 +65,7 @@ def execute(plan: SeedPlan, store: Store, *, progress: Progress = silent) -> See
             plan, store, lambda: _write(plan, store, progress), log, held
         ):
             new_query.take_over_outputs(
-                plan, plan.outputs, BATCH, store.settings, check=held.check, progress=progress
+                plan, BATCH, store.settings, check=held.check, progress=progress
             )
         saved = new_query.save(plan, store, log, "seed", check=held.check, progress=progress)
         log.finish()
