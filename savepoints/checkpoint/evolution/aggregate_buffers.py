@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from savepoints.checkpoint.evolution.column_matching import Pairs
-from savepoints.checkpoint.evolution.findings import ColumnFindings, Reason, Start
+from savepoints.checkpoint.evolution.findings import ColumnFindings, Start
 from savepoints.checkpoint.state.schema import StateField
 
 # Prefixes of at least two columns are buffers, too: a deviation has three of five.
@@ -52,20 +52,18 @@ def require_whole(
             columns = ", ".join(names_now[place] for place in sorted(group))
             begun = (f"--map ={names_now[place]}" for place in sorted(group - set(kept)))
             maps = [f"--map {names_was[sources[place]]}={names_now[place]}" for place in kept]
-            found.reasons.append(
-                Reason(
-                    "unknown",
-                    f"value columns {columns}",
-                    "they are the buffer of one aggregate, which would continue with "
-                    f"{', '.join(names_was[place] for place in taken)} of the savepoint: the "
-                    "state does not show whether it is the same aggregate",
-                    f"pass {' '.join([*maps, *begun])} if these values are right for this "
-                    "aggregate; to start over, pass "
-                    + " ".join(
-                        f"--map {names_was[sources[place]]}= --map ={names_now[place]}"
-                        for place in kept
-                    ),
-                )
+            found.say(
+                "unknown",
+                f"value columns {columns}",
+                "they are the buffer of one aggregate, which would continue with "
+                f"{', '.join(names_was[place] for place in taken)} of the savepoint: the "
+                "state does not show whether it is the same aggregate",
+                f"pass {' '.join([*maps, *begun])} if these values are right for this "
+                "aggregate; to start over, pass "
+                + " ".join(
+                    f"--map {names_was[sources[place]]}= --map ={names_now[place]}"
+                    for place in kept
+                ),
             )
     known = {*sources.values(), *matched.unclear_was}
     for group in _by_names(was):
@@ -77,15 +75,13 @@ def require_whole(
                 f"--map {names_was[place]}={names_now[now_of[place]] if place in now_of else ''}"
                 for place in sorted(group)
             ]
-            found.reasons.append(
-                Reason(
-                    "unknown",
-                    f"value columns {columns}",
-                    "they look like the buffer of one aggregate (such as an average), of which "
-                    f"{', '.join(names_was[place] for place in sorted(gone))} would be dropped: "
-                    "the state does not show whether the rest is the same aggregate",
-                    f"pass {' '.join(maps)} if it is",
-                )
+            found.say(
+                "unknown",
+                f"value columns {columns}",
+                "they look like the buffer of one aggregate (such as an average), of which "
+                f"{', '.join(names_was[place] for place in sorted(gone))} would be dropped: "
+                "the state does not show whether the rest is the same aggregate",
+                f"pass {' '.join(maps)} if it is",
             )
 
 

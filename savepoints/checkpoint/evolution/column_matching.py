@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from savepoints.checkpoint.evolution.findings import ColumnFindings, Reason, Words, kind_of
+from savepoints.checkpoint.evolution.findings import ColumnFindings, Words, kind_of
 from savepoints.checkpoint.state.schema import StateField
 
 
@@ -62,14 +62,12 @@ def pairs_of(
             a, b = names_was[old], names_now[like[0]]
             matched.unclear_was.add(old)
             matched.unclear_now.add(like[0])
-            found.reasons.append(
-                Reason(
-                    "unknown",
-                    f"value column {b}",
-                    f"{a} was removed and {b} of the same type is new: the state does not show "
-                    "whether it was renamed",
-                    f"pass --map {a}={b} if it was renamed, --map {a}= if it was not",
-                )
+            found.say(
+                "unknown",
+                f"value column {b}",
+                f"{a} was removed and {b} of the same type is new: the state does not show "
+                "whether it was renamed",
+                f"pass --map {a}={b} if it was renamed, --map {a}= if it was not",
             )
     return matched
 
@@ -96,14 +94,12 @@ def _pair_of_name(
         if old and new and len(old) != len(new):
             matched.unclear_was |= set(theirs) - set(pairs.values())
             matched.unclear_now |= set(mine) - set(pairs)
-            found.reasons.append(
-                Reason(
-                    "unknown",
-                    f"value column {names_now[new[0]]}",
-                    f"the number of columns of this name and of type {kind} was {len(old)} and is "
-                    f"now {len(new)}: the state does not show which is which",
-                    f"map each column: --map {names_was[old[0]]}={names_now[new[0]]}",
-                )
+            found.say(
+                "unknown",
+                f"value column {names_now[new[0]]}",
+                f"the number of columns of this name and of type {kind} was {len(old)} and is "
+                f"now {len(new)}: the state does not show which is which",
+                f"map each column: --map {names_was[old[0]]}={names_now[new[0]]}",
             )
             return
     left = [place for place in mine if place not in pairs]
@@ -149,12 +145,10 @@ def _ask(
     names_was, names_now, found = context
     pairs = list(zip(old, new, strict=True))[:-1]
     maps = " ".join(f"--map {names_was[a]}={names_now[b]}" for a, b in pairs)
-    found.reasons.append(
-        Reason(
-            "unknown",
-            f"value column {names_now[new[0]]}",
-            f"{len(new)} columns are called {now[new[0]].name} and have the same type: the state "
-            "does not show whether they swapped places",
-            f"pass {maps} if they did not swap places",
-        )
+    found.say(
+        "unknown",
+        f"value column {names_now[new[0]]}",
+        f"{len(new)} columns are called {now[new[0]].name} and have the same type: the state "
+        "does not show whether they swapped places",
+        f"pass {maps} if they did not swap places",
     )

@@ -59,13 +59,11 @@ def compare_keys(
     names_was, names_now = addresses(was, f"{prefix}key"), addresses(now, f"{prefix}key")
     found.known = [*names_was, *names_now]
     if [kind_of(one) for one in was] != [kind_of(one) for one in now]:
-        found.reasons.append(
-            Reason(
-                "incompatible",
-                f"{prefix}key",
-                f"the key was {_listed(was)} and is now {_listed(now)}: state is found by its key",
-                _KEYS,
-            )
+        found.say(
+            "incompatible",
+            f"{prefix}key",
+            f"the key was {_listed(was)} and is now {_listed(now)}: state is found by its key",
+            _KEYS,
         )
         return found
     old_names, new_names = [one.name for one in was], [one.name for one in now]
@@ -74,7 +72,7 @@ def compare_keys(
         found.used += [
             one for one in words.renames if one.old in names_was and one.new in names_now
         ]
-        found.reasons.append(Reason("incompatible", f"{prefix}key", text, _KEYS))
+        found.say("incompatible", f"{prefix}key", text, _KEYS)
         return found
     for position, (old, new) in enumerate(zip(was, now, strict=True)):
         place = f"key column {names_now[position]}"
@@ -88,10 +86,10 @@ def compare_keys(
                 f"its inner nullability was {exact_text(old.type)} and is now "
                 f"{exact_text(new.type)}"
             )
-            found.reasons.append(Reason("incompatible", place, text, _KEYS))
+            found.say("incompatible", place, text, _KEYS)
         if not old.nullable and new.nullable:
             text = "it was not nullable but is now, which Spark refuses without a migration"
-            found.reasons.append(Reason("needs_migration", place, text))
+            found.say("needs_migration", place, text)
     return found
 
 
@@ -127,17 +125,15 @@ def compare_values(
             )
         )
         if in_order.index(source) != sorted(in_order).index(source):
-            found.reasons.append(
-                Reason(
-                    "needs_migration",
-                    f"value column {address}",
-                    f"it moved from column {source} to column {position}, which Spark does not "
-                    "notice when the types are the same",
-                )
+            found.say(
+                "needs_migration",
+                f"value column {address}",
+                f"it moved from column {source} to column {position}, which Spark does not "
+                "notice when the types are the same",
             )
     for place in gone:
         text = f"it was removed ({type_text(was[place].type)}), together with its values"
-        found.reasons.append(Reason("needs_migration", f"value column {names_was[place]}", text))
+        found.say("needs_migration", f"value column {names_was[place]}", text)
         found.dropped.append(names_was[place])
     found.columns = tuple(columns)
     return found
@@ -181,20 +177,20 @@ def _kept_column(
     column = Column(address, now, source, was)
     if is_said and was.name != now.name:
         text = f"renamed from {was.name} (--map); its values are kept"
-        found.reasons.append(Reason("compatible", place, text))
+        found.say("compatible", place, text)
     if words.is_aggregate:
         found.add(_aggregated(now, address, is_said=is_said))
     if reason := watermark_reason(was, now, place):
         found.reasons.append(reason)
     if was.metadata.get(COLLATIONS) != now.metadata.get(COLLATIONS):
         text = "its collation changed, and therefore how rows compare"
-        found.reasons.append(Reason("incompatible", place, text, _FUNCTION))
+        found.say("incompatible", place, text, _FUNCTION)
     if column.forbids_nulls:
         text = "it was nullable but is not now: the migration refuses nulls in it"
-        found.reasons.append(Reason("needs_migration", place, text))
+        found.say("needs_migration", place, text)
     elif now.nullable and not was.nullable:
         text = "it was not nullable but is now, which Spark refuses without a migration"
-        found.reasons.append(Reason("needs_migration", place, text))
+        found.say("needs_migration", place, text)
     if not column.is_cast:
         return column
     if _is_struct(was.type) and _is_struct(now.type):
@@ -216,17 +212,15 @@ def _aggregated(now: StateField, address: str, *, is_said: bool) -> ColumnFindin
     place = f"value column {address}"
     if now.name == _SESSION:
         text = "the session gap is not in the state: open sessions keep their current end"
-        found.reasons.append(Reason("compatible", place, text))
+        found.say("compatible", place, text)
     if now.type == "binary" and now.name == "buf" and not is_said:
-        found.reasons.append(
-            Reason(
-                "unknown",
-                place,
-                "it is the buffer of an aggregate such as collect_list, whose bytes only Spark "
-                "understands: the state does not show whether it is the same aggregate of the "
-                "same type",
-                f"pass --map {address}={address} if it is",
-            )
+        found.say(
+            "unknown",
+            place,
+            "it is the buffer of an aggregate such as collect_list, whose bytes only Spark "
+            "understands: the state does not show whether it is the same aggregate of the "
+            "same type",
+            f"pass --map {address}={address} if it is",
         )
     return found
 
@@ -268,14 +262,10 @@ def _new_column(
         text = "starts with NULL"
     else:
         text = f"its initial value is unknown ({type_text(one.type)})"
-        found.reasons.append(
-            Reason(
-                "incompatible", place, f"it is new: {text}", f"set it: --default {address}=VALUE"
-            )
-        )
+        found.say("incompatible", place, f"it is new: {text}", f"set it: --default {address}=VALUE")
         return Column(address, one, None)
     reason = f"it is new: for state from the savepoint it {text}"
-    found.reasons.append(Reason("needs_migration", place, reason))
+    found.say("needs_migration", place, reason)
     return Column(address, one, None, start=start)
 
 
@@ -285,20 +275,18 @@ def _vouched(old: StateField, new: StateField, was: str, now: str, words: Words)
     place, hint = f"key column {now}", f"pass --map {was}={now} if it is the same"
     if {"_groupingexpression", _SESSION} & {old.name, new.name}:
         text = f"it is computed by an expression that the state records only as {new.name}"
-        found.reasons.append(Reason("unknown", place, text, hint))
+        found.say("unknown", place, text, hint)
     elif type_text(new.type).replace("_ntz", "") == _WINDOW:
         text = "its window length and slide are not in the state"
-        found.reasons.append(Reason("unknown", place, text, hint))
+        found.say("unknown", place, text, hint)
     if old.nullable and not new.nullable:
-        found.reasons.append(
-            Reason(
-                "unknown",
-                place,
-                "it was nullable but is not now, so it is unknown what should happen to "
-                "state under a null key",
-                f"pass --map {was}={now} if no key is null; otherwise give the program a "
-                "KeyMigration for the operator",
-            )
+        found.say(
+            "unknown",
+            place,
+            "it was nullable but is not now, so it is unknown what should happen to "
+            "state under a null key",
+            f"pass --map {was}={now} if no key is null; otherwise give the program a "
+            "KeyMigration for the operator",
         )
     said = [one for one in words.renames if (one.old, one.new) == (was, now)]
     if not found.reasons or not said:
@@ -315,16 +303,14 @@ def _renamed_key(old: str, new: str, place: str, words: Words) -> ColumnFindings
         if (one.old, one.new) == (old, new):
             found.used.append(one)
             text = f"renamed from {old} (--map); its values are kept"
-            found.reasons.append(Reason("compatible", place, text))
+            found.say("compatible", place, text)
             return found
-    found.reasons.append(
-        Reason(
-            "unknown",
-            place,
-            f"it has the type of {old} and may be the same column under another name: the state "
-            "does not show whether it is",
-            f"pass --map {old}={new} if it is",
-        )
+    found.say(
+        "unknown",
+        place,
+        f"it has the type of {old} and may be the same column under another name: the state "
+        "does not show whether it is",
+        f"pass --map {old}={new} if it is",
     )
     return found
 

@@ -115,6 +115,10 @@ class ColumnFindings:
     used: list[Rename] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
 
+    def say(self, verdict: UpgradeVerdict, place: str, text: str, hint: str = "") -> None:
+        """Add a reason."""
+        self.reasons.append(Reason(verdict, place, text, hint))
+
     def add(self, other: ColumnFindings) -> None:
         """Add other findings to these."""
         self.dropped += other.dropped

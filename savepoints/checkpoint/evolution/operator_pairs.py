@@ -16,7 +16,6 @@ from savepoints.checkpoint.evolution.findings import (
     Column,
     ColumnFindings,
     Dropped,
-    Reason,
     UpgradeVerdict,
     Words,
 )
@@ -97,7 +96,7 @@ class OperatorPair:
 
     def say(self, verdict: UpgradeVerdict, place: str, text: str, hint: str = "") -> None:
         """Add a reason."""
-        self.compared.reasons.append(Reason(verdict, place, text, hint))
+        self.compared.say(verdict, place, text, hint)
 
     def drop(self, what: str, place: str, families: tuple[tuple[str, str], ...]) -> None:
         """Add something that is dropped."""
