@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import final
+from typing import Self, final
 
 from savepoints.config.schedule import Schedule
 from savepoints.moments import utc_now
@@ -44,8 +45,34 @@ def clock_of(schedule: Schedule) -> Clock:
     return SteadyClock() if schedule.interval else Clock()
 
 
+class Background(ABC):
+    """Works in a thread of its own for as long as the context is entered."""
+
+    _thread: threading.Thread
+
+    def start(self) -> None:
+        """Begin, for those who cannot enter the context."""
+        self._thread.start()
+
+    def join(self) -> None:
+        """End, and wait for what is under way."""
+        self.end()
+        self._thread.join()
+
+    @abstractmethod
+    def end(self) -> None:
+        """Begin nothing else; does not wait for what is under way."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.join()
+
+
 @final
-class Ticker:
+class Ticker(Background):
     """Calls a function on a schedule for as long as the context is entered.
 
     Times that pass while the function still runs are left out, not made up for. Whatever it raises
@@ -74,29 +101,13 @@ class Ticker:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    def start(self) -> None:
-        """Begin, for those who cannot enter the context."""
-        self._thread.start()
-
-    def join(self) -> None:
-        """End, and wait for a call that is under way."""
-        self.end()
-        self._thread.join()
-
-    def __enter__(self) -> Ticker:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.join()
-
     @property
     def active(self) -> bool:
         """Whether the thread still runs."""
         return self._thread.is_alive()
 
     def end(self) -> None:
-        """Begin no other call; does not wait for one that is under way."""
+        """Begin no other call."""
         self._ended.set()
 
     def _run(self) -> None:

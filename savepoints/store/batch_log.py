@@ -14,16 +14,13 @@ import logging
 import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import Self, final
 
 from savepoints.checkpoint.cut import committed_in
 from savepoints.checkpoint.logs import offset_log
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel
 from savepoints.model import checked_name
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _LOG = logging.getLogger(__name__)
 _CHUNK = re.compile(r"^(\d{12})\.json$", re.ASCII)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Self
 
 from savepoints.config.settings import Settings
 from savepoints.delta_reader import refuse_unwritable
@@ -39,9 +39,6 @@ FORMAT = "savepoints-store/1"
 # The Delta tables of a store.
 TABLES = ("catalog", "generations", "ledger", "events")
 
-# `typing.Self` is not before Python 3.11.
-_S = TypeVar("_S", bound="Store")
-
 
 @dataclass(frozen=True)
 class Store:
@@ -61,13 +58,13 @@ class Store:
     tables: OpenTables = field(default_factory=OpenTables, compare=False, repr=False)
 
     @classmethod
-    def at(  # noqa: PYI019
-        cls: type[_S],
+    def at(
+        cls,
         uri: str | os.PathLike[str],
         *,
         settings: Settings | None = None,
         any_line: bool = False,
-    ) -> _S:
+    ) -> Self:
         """Return the store at a URI, as `open` does, whether or not there is one yet."""
         text: str = written(uri)
         if not text:
@@ -89,13 +86,13 @@ class Store:
         return cls(root, any_line, settings or Settings())
 
     @classmethod
-    def open(  # noqa: PYI019
-        cls: type[_S],
+    def open(
+        cls,
         uri: str | os.PathLike[str],
         *,
         settings: Settings | None = None,
         any_line: bool = False,
-    ) -> _S:
+    ) -> Self:
         """Open the store at a URI.
 
         Args:
@@ -141,7 +138,7 @@ class Store:
             )
         return True
 
-    def make(self: _S, progress: Progress = silent) -> _S:  # noqa: PYI019
+    def make(self, progress: Progress = silent) -> Self:
         """Make an empty store where none is, say so, and return it.
 
         A prefix of a bucket cannot be told from one with a spelling mistake, nor a directory from
@@ -180,11 +177,11 @@ class Store:
                 uri=str(self.root),
             )
 
-    def with_settings(self: _S, settings: Settings) -> _S:  # noqa: PYI019
+    def with_settings(self, settings: Settings) -> Self:
         """Return the same store, for verbs that are to use other settings."""
         return replace(self, settings=settings)
 
-    def snapshot(self: _S) -> _S:  # noqa: PYI019
+    def snapshot(self) -> Self:
         """Return the store as it is now, each table of which is read once.
 
         For verbs that only read, and for plans: what they say goes together. Whoever executes a
@@ -192,7 +189,7 @@ class Store:
         """
         return replace(self, tables=self.tables.snapshot())
 
-    def reopened(self: _S) -> _S:  # noqa: PYI019
+    def reopened(self) -> Self:
         """Return the same store with no table open, for verbs that look for damage in the files."""
         return replace(self, tables=OpenTables())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from savepoints.errors import UnfinishedOperationError, UsageError
 from savepoints.model import from_json
@@ -14,7 +14,6 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
 
-# `typing.Self` is not before Python 3.11.
 P = TypeVar("P", bound="JournalledPlan")
 
 
@@ -33,7 +32,7 @@ class JournalledPlan(Plan):
     resumed: bool = False
 
     @classmethod
-    def from_json(cls: type[P], data: Mapping[str, Any]) -> P:  # noqa: PYI019
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read a plan from the journal, to resume it."""
         return from_json(cls, {**data, "resumed": True})
 

@@ -16,7 +16,7 @@ from savepoints.errors import LockedError, NativeOnlyError, SavepointNotFoundErr
 from savepoints.model import Savepoint
 from savepoints.operations.savepoint import export
 from savepoints.plan import Progress, silent
-from savepoints.runtime.ticker import Clock, clock_of
+from savepoints.runtime.ticker import Background, Clock, clock_of
 from savepoints.spark import private_api
 from savepoints.store.root import Store
 
@@ -27,7 +27,7 @@ _ONE_CORE_IN = 4
 
 
 @final
-class BackgroundExport:
+class BackgroundExport(Background):
     """Writes the rows of the savepoints it is given, one after another, in a thread of its own.
 
     A failure is logged and in the events; the savepoint keeps its native form. Leaving the context
@@ -53,27 +53,11 @@ class BackgroundExport:
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="export", daemon=True)
 
-    def start(self) -> None:
-        """Begin, for those who cannot enter the context."""
-        self._thread.start()
-
-    def join(self) -> None:
-        """End; waits as leaving the context does."""
-        self.end()
-        self._thread.join()
-
     def end(self) -> None:
-        """Begin no other, unless each is written; waits for none."""
+        """Begin no other, unless each is written."""
         with self._changed:
             self._ending = True
             self._changed.notify()
-
-    def __enter__(self) -> BackgroundExport:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.join()
 
     def add(self, savepoint: Savepoint) -> None:
         """Write the rows of this savepoint when its time comes; returns at once."""
