@@ -9,7 +9,7 @@ from savepoints.checkpoint.logs.kafka_position import by_partition, lowest_offse
 from savepoints.model import OperatorState, OutputVersion, Savepoint, hashes_agree
 from savepoints.operations.inspect import diff
 from savepoints.operations.inspect.availability import Availability
-from savepoints.texts import bytes_text, moment_text, span_text, watermark_text
+from savepoints.texts import bytes_text, span_text, watermark_text
 from savepoints.ui.facts import StoreFacts
 
 # Shown at once; those before are there, folded.
@@ -43,12 +43,10 @@ class Row:
     query: str
     generation: int
     batch: int
-    cut: str
     age: str
     kind: str
     rows: str
     new_bytes: str
-    shared_bytes: str
     forms: str
     status: str
     restorable: str
@@ -104,20 +102,18 @@ def _row(
     asked: Mapping[str, Availability],
     left: str | None,
 ) -> Row:
-    cut, cost = one.cut, one.cost
+    cost = one.cost
     state = left if left is not None and one.state == "complete" else one.state
     availability = asked.get(one.id)
     return Row(
         one.id,
         one.query,
         one.generation,
-        cut.batch_id,
-        moment_text(cut.committed_at),
+        one.cut.batch_id,
         span_text(facts.at - one.created_at),
         one.kind,
         "-" if one.rows is None else f"{one.rows:,}",
         bytes_text(cost.bytes_copied + cost.export_bytes),
-        bytes_text(cost.bytes_shared),
         " + ".join(one.forms),
         state,
         availability.restorable if availability else "-",

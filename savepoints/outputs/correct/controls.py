@@ -41,7 +41,6 @@ class OutputControls:
     """
 
     output: str
-    rows: int
     entities: int
     missing: int
     extra: int
@@ -90,7 +89,6 @@ def compare_rows(
         shown = _sample(differs)
     return OutputControls(
         live.name,
-        rows.current(entities).count(),
         touched,
         counted.get(_LIVE, 0),
         counted.get(_REPLAYED, 0),
