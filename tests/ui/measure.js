@@ -40,7 +40,7 @@
     text: document.body.innerText,
     background: page.getComputedStyle(document.body).backgroundColor,
     outside: all("body *")
-      .filter((one) => shown(one) && !one.closest(".scroll, .skip, svg") && box(one).right > page.innerWidth + 0.5)
+      .filter((one) => shown(one) && !one.closest(".skip, svg") && box(one).right > page.innerWidth + 0.5)
       .map((one) => one.outerHTML.slice(0, 100)),
     pale: texts.map((one) => [contrast(one).toFixed(2), one.outerHTML.slice(0, 100)])
       .filter(([ratio]) => ratio < 4.5),
