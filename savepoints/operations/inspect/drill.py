@@ -35,6 +35,7 @@ from savepoints.store import bindings
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import StoredFile
+from savepoints.store.tables.events import NOT_COMPARED
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ def drill(
         store.scratch() as scratch,
     ):
         done = _Drill(store, savepoint, settings, scratch, progress).run(form)
+        left_out = ", ".join(str(one.operator_id) for one in done.not_compared)
         noted.note(
+            parameters={NOT_COMPARED: left_out} if left_out else {},
             result="failed" if done.verdict == "different" else "done",
             message=f"{done.verdict}: restored in {done.restore_seconds:.1f} s, "
             f"compared with {done.compared_with}{_but_for(done.not_compared)}",
