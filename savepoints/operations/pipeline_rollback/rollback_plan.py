@@ -337,7 +337,8 @@ def make(
             alone, operation_id=name, command=command, verb=VERB, warnings=(*alone.warnings, *again)
         )
         writer = options.writers.get(query)
-        return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads)
+        first = new_id("sp", utc_now()) if cut.topic_reads else None
+        return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads, first)
 
     members = tuple(in_parallel(planned, list(cuts)))
     rollback_refusals.refuse_unreachable(members, bindings.complete(store))
