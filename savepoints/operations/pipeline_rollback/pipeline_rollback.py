@@ -83,7 +83,7 @@ def execute(
             plan = rollback_plan.again(store, plan)
         with standstill.leases(store, plan.queries, VERB) as held:
             # A fork of a reader may have begun since the plan; it takes no lease of these.
-            rollback_refusals.refuse_left_behind(pipeline(store, plan.query), plan.queries)
+            rollback_refusals.refuse_left_behind(store, pipeline(store, plan.query), plan.queries)
             members = joint_plan.carry_out(
                 plan,
                 store,

@@ -312,7 +312,7 @@ def make(
         for query in queries:
             journal.refuse_unfinished(store.root, query)
     rollback_refusals.refuse_unknown_outputs(found, queries)
-    rollback_refusals.refuse_left_behind(found, queries)
+    rollback_refusals.refuse_left_behind(store, found, queries)
     name = operation_id or new_id("op", utc_now())
     # Beside those that the interrupted operation wrote, which are removed meanwhile.
     begun = under_way.transitions if under_way else ()

@@ -12,11 +12,15 @@ import pytest
 
 from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.config.settings import Settings
-from savepoints.errors import NotAlignedError, StalePlanError
+from savepoints.errors import NotAlignedError, StalePlanError, UnfinishedOperationError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import Savepoint
+from savepoints.operations import unfinished
+from savepoints.operations.fork import fork as forking
+from savepoints.operations.fork import fork_plan
+from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.pipeline import group_savepoint
 from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.rollback import last_operation, target
@@ -330,3 +334,46 @@ def test_a_group_waits_for_a_batch_that_was_begun_and_names_it(line: TopicLine) 
 
     with pytest.raises(NotAlignedError, match=f"silver has not committed batch {NEWEST + 1}"):
         group_savepoint.execute(plan, store, wait=HOUR * 0)
+
+
+def fork(line: TopicLine) -> ForkPlan:
+    return fork_plan.plan(
+        line.configured_store,
+        line.saved("gold").id,
+        "trial",
+        ForkOptions(outputs={"gold": str(line.place / "trial")}, check_source=False),
+    )
+
+
+def test_trap_a_fork_of_a_reader_begins_while_records_are_rolled_back(line: TopicLine) -> None:
+    """It read them without a word: the rollback had looked for readers before it was there."""
+    planned = fork(line)
+    assert killed_at("pipeline rollback.silver.topics_ended", *words(line)) == -signal.SIGKILL
+
+    with pytest.raises(UnfinishedOperationError, match=f"rolls back records of topic {line.topic}"):
+        fork(line)
+    with pytest.raises(UnfinishedOperationError, match="which gold reads") as refused:
+        forking.execute(planned, line.configured_store)
+
+    (again,) = re.findall(r"finish it first: savepoints (.*?);", refused.value.hint)
+    assert again.split() == [*words(line)[:4], "--yes"]
+    with pytest.raises(UnfinishedOperationError, match="fork op-"):
+        line.configured_store.query("silver").rollback_pipeline(
+            "before", check_source=False
+        ).execute()
+    unfinished.undo(line.configured_store, planned.operation_id)
+    assert killed_at("", *words(line)) == 0
+    assert_back(line)
+
+
+def test_trap_a_fork_that_was_planned_before_a_rollback_is_begun_after_it(line: TopicLine) -> None:
+    planned, store = fork(line), line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+
+    with pytest.raises(StalePlanError, match=f"will read topic {line.topic}") as refused:
+        forking.execute(planned, store)
+
+    undo, again = re.findall(r"savepoints (.*?)(?:;|$)", refused.value.hint)
+    assert killed_at("", *undo.split(), "--yes", "--config", line.config()) == 0
+    assert killed_at("", *again.split(), "--config", line.config()) == 0
+    assert line.store.generations.current("trial").begun_from == line.saved("gold").id
