@@ -14,7 +14,7 @@ from savepoints.errors import LayoutChangedError
 from savepoints.model import Generation, Savepoint
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
-from savepoints.store.tables.events import Event
+from savepoints.store.tables.events import NOT_COMPARED, Event
 from savepoints.texts import bytes_text, count_text, moment_text, span_text
 from savepoints.ui.facts import SourceFacts, StoreFacts
 
@@ -237,13 +237,14 @@ def _drilled(facts: StoreFacts, query: str) -> Answer:
     event = _newest(facts.events, "drill", query)
     if event is None:
         return Answer("Last drill", "never", "", "unknown")
-    failed = event.result == "failed"
-    return Answer(
-        "Last drill",
-        f"{'failed ' if failed else ''}{span_text(facts.at - event.at)} ago",
-        event.message,
-        "bad" if failed else "good",
-    )
+    how: tuple[str, Level] = ("", "good")
+    if event.result == "failed":
+        how = ("failed ", "bad")
+    elif NOT_COMPARED in event.parameters:
+        # What was not compared may be anything.
+        how = ("partly ", "unknown")
+    said, level = how
+    return Answer("Last drill", f"{said}{span_text(facts.at - event.at)} ago", event.message, level)
 
 
 def _newest(events: Sequence[Event], verb: str, query: str) -> Event | None:

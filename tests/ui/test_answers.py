@@ -251,3 +251,12 @@ def test_the_drill_says_how_long_it_took_to_recover() -> None:
 
     assert answer(store(1, events=(said,)), "Last drill") == ("12 h ago", said.message, "good")
     assert hour(60) - hour(0) == timedelta(hours=60)
+
+
+def test_trap_a_drill_that_left_state_uncompared_is_not_good() -> None:
+    """The command itself exits with 3 then; the page showed it as any other."""
+    message = "restored: restored in 12.4 s, but for the state of operator 0"
+    said = event("drill", 60, message=message, parameters={"not_compared": "0"})
+
+    found = answer(store(1, events=(said,)), "Last drill")
+    assert found == ("partly 12 h ago", message, "unknown")

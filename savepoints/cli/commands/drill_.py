@@ -9,6 +9,12 @@ from savepoints.cli.options import Invocation, broken_too, common, of_query, res
 from savepoints.errors import PartlyDoneError, VerificationError
 from savepoints.model import Form
 
+_CAUSES = (
+    "the program or a table that it joins has changed since these batches ran; or its results "
+    "depend on the order of rows, as sums of floating-point numbers and the maximum of 0.0 and "
+    "-0.0 do; otherwise the savepoint is not what live was"
+)
+
 
 @click.command("drill")
 @click.argument("name", default="latest", shell_complete=savepoint_names)
@@ -55,6 +61,7 @@ def command(
             ("recovery", f"{done.restore_seconds:.2f} s from the {done.form} form"),
             ("replay", f"{done.replay_seconds:.1f} s"),
             *((one.what, one.problem) for one in done.differences),
+            *((("possible causes", _CAUSES),) if done.differences and live else ()),
             *(
                 ("not compared", f"the state of operator {one.operator_id}: {one.why}")
                 for one in done.not_compared

@@ -247,7 +247,11 @@ class Comparing:
         self, spark: SparkSession, before: OutputVersion, after: OutputVersion, key: tuple[str, ...]
     ) -> OutputDifference:
         self.progress(f"comparing {before.uri} with {after.uri}")
-        return by_key.compare_outputs(spark, before, after, key=key, sample=self.sample)
+        bound = self.settings.queries.get(self.savepoints[0].query)
+        return by_key.compare_outputs(
+            spark, before, after, key=key, sample=self.sample,
+            own_rows=bound.own_rows.get(before.name) if bound else None,
+        )  # fmt: skip
 
     def _state(self, first: Savepoint, other: Savepoint) -> StateDifference:
         found = diff(self.store, first.id, other.id, sample=self.sample, progress=self.progress)

@@ -20,6 +20,7 @@ from savepoints.operations.fork.fork_plan import VERB, ForkPlan, ForksPlan, step
 from savepoints.operations.migrate import migrate
 from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.generation_change import BegunGeneration, NewCheckpoint
+from savepoints.operations.savepoint import restore_checks
 from savepoints.outputs.fork import isolated_copy
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.locks import lease
@@ -71,6 +72,7 @@ def execute(plan: ForkPlan, store: Store, *, progress: Progress = silent) -> For
             plan, store, partial(_write, plan, store, progress), log, held
         ):
             isolate_outputs(plan, log, held, progress)
+            refuse_rolled_back(plan, store)
         log.finish()
     return forked(plan, time.monotonic() - started, bytes_written(plan, log))
 
@@ -148,6 +150,28 @@ def refuse_taken(plan: ForkPlan, store: Store) -> None:
             hint="choose another name for the fork",
             query=plan.query,
         )
+
+
+def refuse_rolled_back(plan: ForkPlan, store: Store) -> None:
+    """Refuse to begin a fork when records of a topic were rolled back since its plan.
+
+    A rollback looks for readers that it would leave behind before this one is there.
+
+    Raises:
+        UnfinishedOperationError: If they are being rolled back.
+        StalePlanError: If they were, as the fork would read them without a word.
+    """
+    saved = store.manifest(plan.savepoint_id).savepoint
+    restore_checks.refuse_rolling_back(store, saved)
+    for note in restore_checks.topics_read_again(store, saved):
+        if note not in plan.warnings:
+            raise StalePlanError(
+                f"since the plan for {plan.query} was made, something was rolled back: {note}",
+                hint=f"undo this fork: savepoints operations undo {plan.operation_id}; then, if "
+                f"you want it all the same: {plan.command}",
+                query=plan.query,
+                operation=plan.operation_id,
+            )
 
 
 def forked(plan: ForkPlan, seconds: float, written: int) -> Forked:

@@ -176,6 +176,7 @@ def plan(
             source keeps nothing.
         SourceDataGoneError: If records or files are gone that the origin has read since.
         LayoutChangedError: If the state cannot be converted for the program.
+        UnfinishedOperationError: If records of a topic that it reads are being rolled back.
     """
     store = store.snapshot()
     checked_name(name, "query")
@@ -206,6 +207,7 @@ def plan_one(
         outputs=options.outputs or {},
     )  # fmt: skip
     complete = bindings.complete(store)
+    restore_checks.refuse_rolling_back(store, saved)
     again = restore_checks.topics_read_again(store, saved)
     notes = _source_notes(store, saved, bound, complete) if options.check_source else []
     if bound.has_other_program and options.migration is None:

@@ -79,7 +79,9 @@ def of_pairs(
     for live, fork in pairs:
         progress(f"running the promotion checks on {fork.query}")
         theirs, mine = outputs(fork, settings), outputs(live, settings)
-        rows += _of_rows(_counted(spark, theirs), _counted(spark, mine), settings.promote)
+        own_rows = settings.queries[live.query].own_rows
+        found, wanted = (_counted(spark, one, own_rows) for one in (theirs, mine))
+        rows += _of_rows(found, wanted, settings.promote)
         before += mine
         after += theirs
     views = (*after, *(replace(one, name=f"{_LIVE}{one.name}") for one in before))
@@ -109,10 +111,14 @@ def outputs(generation: Generation, settings: Settings) -> tuple[OutputVersion, 
     )
 
 
-def _counted(spark: SparkSession, outputs: Sequence[OutputVersion]) -> dict[str, int]:
-    """Return how many rows each output has at its version."""
+def _counted(
+    spark: SparkSession, outputs: Sequence[OutputVersion], own_rows: Mapping[str, str]
+) -> dict[str, int]:
+    """Return how many rows each output has at its version, without those of other writers."""
     own = by_key.comparing_session(spark)
-    return {one.name: by_key.read_output(own, one).count() for one in outputs}
+    return {
+        one.name: by_key.read_output(own, one, own_rows.get(one.name)).count() for one in outputs
+    }
 
 
 def _of_rows(

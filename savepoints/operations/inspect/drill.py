@@ -35,6 +35,7 @@ from savepoints.store import bindings
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.store.savepoint.manifest import StoredFile
+from savepoints.store.tables.events import NOT_COMPARED
 from savepoints.texts import count_text
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ def drill(
         store.scratch() as scratch,
     ):
         done = _Drill(store, savepoint, settings, scratch, progress).run(form)
+        left_out = ", ".join(str(one.operator_id) for one in done.not_compared)
         noted.note(
+            parameters={NOT_COMPARED: left_out} if left_out else {},
             result="failed" if done.verdict == "different" else "done",
             message=f"{done.verdict}: restored in {done.restore_seconds:.1f} s, "
             f"compared with {done.compared_with}{_but_for(done.not_compared)}",
@@ -262,17 +265,21 @@ class _Drill:
     def _compare_live(
         self, spark: SparkSession, live: CutFiles, outputs: Mapping[str, Location]
     ) -> list[DrillDifference]:
-        wanted, mine = (
+        state, replayed = (
             _contents(spark, place, read_cut(place, live.cut.batch_id))
             for place in (self.scratch / _LIVE, self.scratch / _CHECKPOINT)
         )
         found = [
-            DrillDifference(f"operator {number}", f"{_text(mine.get(number))}, live: {_text(one)}")
-            for number, one in wanted.items()
-            if mine.get(number) != one
+            DrillDifference(
+                f"operator {number}", f"{_text(replayed.get(number))}, live: {_text(one)}"
+            )
+            for number, one in state.items()
+            if replayed.get(number) != one
         ]
+        own_rows = self.settings.queries[self.savepoint.query].own_rows
         for one in self.savepoint.outputs:
-            rows = by_row.differences(spark, self._live_output(one, live), outputs[one.name].uri)
+            mine, wanted = outputs[one.name].uri, self._live_output(one, live)
+            rows = by_row.differences(spark, wanted, mine, own_rows.get(one.name))
             if rows.columns:
                 problem = (
                     f"not compared, because the live table has other columns: the replayed "

@@ -19,7 +19,6 @@ from savepoints.model import Labels, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.inspect import verification
 from savepoints.operations.inspect.verify import reading
-from savepoints.operations.maintain import tag
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result
 from savepoints.store.locks import lease
@@ -28,6 +27,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import labels, manifest, native
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
+from savepoints.store.tables import tags
 from savepoints.texts import bytes_text, count_text
 
 
@@ -298,14 +298,13 @@ def _refuse_nested(source: Location, target: Location) -> None:
 
 def _labels(savepoint: Savepoint, known: Sequence[Savepoint]) -> tuple[Labels, tuple[str, ...]]:
     """Leave out tags that name another savepoint of the query at the destination."""
-    taken = tag.tagged(known, savepoint.query, savepoint.tags)
-    taken = {name: one for name, one in taken.items() if one != savepoint.id}
-    tags = tuple(name for name in savepoint.tags if name not in taken)
+    taken = tags.tagged(known, savepoint.query, savepoint.tags, but=[savepoint.id])
+    free = tuple(name for name in savepoint.tags if name not in taken)
     notes = (
         f"the tag {name} is not copied, because it already names {one} there"
         for name, one in taken.items()
     )
-    return replace(savepoint.labels, tags=tags), tuple(notes)
+    return replace(savepoint.labels, tags=free), tuple(notes)
 
 
 def _write_labels(target: Location, born: Savepoint, wanted: Labels) -> None:

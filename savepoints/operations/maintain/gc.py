@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from savepoints import faults
@@ -29,6 +29,7 @@ from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Inventory
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import manifest_path
+from savepoints.store.tables import tags
 from savepoints.texts import count_text
 
 GRACE = timedelta(hours=24)
@@ -194,7 +195,15 @@ class _Work:
         found = there.directories[savepoint_id].manifest
         assert found
         said = labels.read(self.store.root, savepoint_id)
-        self.store.catalog.add(found.savepoint.with_labels(said) if said else found.savepoint)
+        adopted = found.savepoint.with_labels(said) if said else found.savepoint
+        known = self.store.catalog.all() if adopted.tags else ()
+        if taken := tags.tagged(known, adopted.query, adopted.tags):
+            # Somebody took another one, since this one was not there.
+            self.progress(f"{savepoint_id} loses tags that name others: {', '.join(taken)}")
+            free = tuple(one for one in adopted.tags if one not in taken)
+            said = labels.change(self.store.root, adopted, lambda old: replace(old, tags=free))
+            adopted = adopted.with_labels(said)
+        self.store.catalog.add(adopted)
         faults.reach("gc.adopted")
         self.adopted.append(savepoint_id)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from savepoints.errors import TargetExistsError, UsageError
@@ -10,7 +10,7 @@ from savepoints.model import Labels, Savepoint, checked_tag
 from savepoints.observe.recorder import recorded
 from savepoints.plan import Plan, Step
 from savepoints.store.root import Store
-from savepoints.store.tables import catalog
+from savepoints.store.tables import tags
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,9 @@ def plan(
             savepoint=savepoint.id,
             tags=list(savepoint.tags),
         )
-    holders = tagged(known, savepoint.query, add, but=[savepoint.id])
+    holders = tags.tagged(known, savepoint.query, add, but=[savepoint.id])
     if not move:
-        require_free(holders, savepoint.query)
+        tags.require_free(known, savepoint.query, add, but=[savepoint.id])
     steps = [
         *(Step("tagged", f"add the tag {tag}") for tag in add if tag not in savepoint.tags),
         *(Step("moved", f"remove the tag {tag} from {one}") for tag, one in holders.items()),
@@ -149,30 +149,7 @@ def execute(plan: TagPlan, store: Store) -> Savepoint:
 
 def _require_still_free(plan: TagPlan, store: Store) -> None:
     expected = {plan.savepoint_id, *plan.taken_from.values()}
-    require_free(tagged(store.catalog.all(), plan.query, plan.add, but=expected), plan.query)
-
-
-def tagged(
-    savepoints: Iterable[Savepoint], query: str, tags: Sequence[str], *, but: Collection[str] = ()
-) -> dict[str, str]:
-    """Return which savepoint of a query, other than some, has which of these tags."""
-    return {
-        tag: one.id
-        for one in catalog.select(savepoints, query=query)
-        for tag in one.tags
-        if tag in tags and one.id not in but
-    }
-
-
-def require_free(holders: dict[str, str], query: str) -> None:
-    """Refuse tags that savepoints have: a tag names one savepoint of a query."""
-    for tag, holder in holders.items():
-        raise TargetExistsError(
-            f"savepoint {holder} of {query} already has the tag {tag!r}",
-            hint=f"choose another tag, or move this one: savepoints tag NAME {tag} --move",
-            tag=tag,
-            savepoint=holder,
-        )
+    tags.require_free(store.catalog.all(), plan.query, plan.add, but=expected)
 
 
 def _changed(old: Labels, add: Sequence[str], remove: Sequence[str]) -> Labels:

@@ -89,6 +89,7 @@ def execute(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent
             for one in plan.members:
                 held[one.query].check()
                 _follow(one, store, plan.copies, log.part(one.query), progress)
+                fork.refuse_rolled_back(one.fork, store)
         log.finish()
     seconds = time.monotonic() - started
     made = tuple(_forked(one, log.part(one.query), seconds) for one in plan.members)

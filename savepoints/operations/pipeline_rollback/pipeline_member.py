@@ -21,6 +21,8 @@ class PipelineMember:
         ends: Where it is run on to from there, as Spark's JSON, in what does not go back: an object
             of offsets or a list of positions in tables; null to stay.
         topic_reads: The topics it reads whose writers go back, too.
+        first_id: Id of the first savepoint of its next generation; null for none. Behind what is
+            rolled back in a topic no earlier one is, and nothing else says where that is.
     """
 
     rollback: RollbackPlan
@@ -28,6 +30,7 @@ class PipelineMember:
     writer: str | None = None
     ends: str | None = None
     topic_reads: tuple[TopicRead, ...] = ()
+    first_id: str | None = None
 
     @property
     def query(self) -> str:

@@ -29,6 +29,7 @@ from savepoints.operations.pipeline_rollback.rollback_plan import VERB, Pipeline
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.rollback import RolledBack
 from savepoints.operations.rollback.run_to_point import RestoredQuery
+from savepoints.operations.savepoint import create
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
@@ -82,7 +83,7 @@ def execute(
             plan = rollback_plan.again(store, plan)
         with standstill.leases(store, plan.queries, VERB) as held:
             # A fork of a reader may have begun since the plan; it takes no lease of these.
-            rollback_refusals.refuse_left_behind(pipeline(store, plan.query), plan.queries)
+            rollback_refusals.refuse_left_behind(store, pipeline(store, plan.query), plan.queries)
             members = joint_plan.carry_out(
                 plan,
                 store,
@@ -197,6 +198,8 @@ def _move(
             _follow(one, store, made, ended, part_of(one.query), progress)
         for one in members:
             _run_on(one, store, part_of(one.query), held[one.query], progress)
+    for one in members:
+        _save_behind(one, store, part_of(one.query), held[one.query], progress)
     return tuple(
         RolledBack(
             **generation_change.summary(one.rollback, time.monotonic() - started),
@@ -256,6 +259,27 @@ def _run_on(
     held.check()
     exact_time.run(member, store, held.check, progress)
     log.record("advanced")
+
+
+def _save_behind(
+    member: PipelineMember, store: Store, log: Journal, held: Lease, progress: Progress
+) -> None:
+    """Save a reader behind what was rolled back in a topic, from which it can be recovered."""
+    if member.first_id is None or log.is_done("first_savepoint"):
+        return
+    held.check()
+    going = member.rollback
+    progress(f"taking the savepoint {member.first_id} of generation {going.generation}")
+    create.save(
+        store,
+        member.query,
+        checkpoint=going.checkpoint,
+        outputs=dict(going.output_uris),
+        description=f"the start of generation {going.generation}, behind what was rolled back",
+        savepoint_id=member.first_id,
+        kind="manual",
+    )
+    log.record("first_savepoint", savepoint=member.first_id)
 
 
 def _run_planned(member: PipelineMember, store: Store, progress: Progress) -> None:

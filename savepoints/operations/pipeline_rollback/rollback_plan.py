@@ -312,7 +312,7 @@ def make(
         for query in queries:
             journal.refuse_unfinished(store.root, query)
     rollback_refusals.refuse_unknown_outputs(found, queries)
-    rollback_refusals.refuse_left_behind(found, queries)
+    rollback_refusals.refuse_left_behind(store, found, queries)
     name = operation_id or new_id("op", utc_now())
     # Beside those that the interrupted operation wrote, which are removed meanwhile.
     begun = under_way.transitions if under_way else ()
@@ -337,7 +337,8 @@ def make(
             alone, operation_id=name, command=command, verb=VERB, warnings=(*alone.warnings, *again)
         )
         writer = options.writers.get(query)
-        return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads)
+        first = new_id("sp", utc_now()) if cut.topic_reads else None
+        return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads, first)
 
     members = tuple(in_parallel(planned, list(cuts)))
     rollback_refusals.refuse_unreachable(members, bindings.complete(store))

@@ -11,7 +11,7 @@ from savepoints.operations.pipeline.group_savepoint import NO_ORDER
 from savepoints.operations.pipeline.pipeline_graph import Pipeline, PipelineFinding
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.runtime import app as apps
-from savepoints.store.locks import lease
+from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.texts import count_text
 
@@ -66,11 +66,12 @@ def refuse_unknown_outputs(found: Pipeline, queries: Sequence[str]) -> None:
             )
 
 
-def refuse_left_behind(found: Pipeline, queries: Sequence[str]) -> None:
+def refuse_left_behind(store: Store, found: Pipeline, queries: Sequence[str]) -> None:
     """Refuse to leave a reader of a topic behind: it would keep what is rolled back, unnoticed.
 
     Of a table it is not left behind so: its stream fails at the rewind.
     """
+    _refuse_being_forked(store, found, queries)
     for edge in found.topic_edges:
         if edge.writer in queries and edge.reader not in queries:
             raise NotAlignedError(
@@ -83,6 +84,18 @@ def refuse_left_behind(found: Pipeline, queries: Sequence[str]) -> None:
                 query=edge.reader,
                 topic=edge.topic,
             )
+
+
+def _refuse_being_forked(store: Store, found: Pipeline, queries: Sequence[str]) -> None:
+    """Refuse readers of a topic of which forks are being made, which are no readers yet."""
+    readers = {edge.reader for edge in found.topic_edges if edge.writer in queries}
+    for one in journal.all_unfinished(store.root):
+        forks = [
+            one.plan,
+            *(member["fork"] for member in one.plan.get("members", ()) if "fork" in member),
+        ]
+        if readers & {fork.get("origin") for fork in forks}:
+            raise journal.refusal(one)
 
 
 def _left(member: PipelineMember) -> str:

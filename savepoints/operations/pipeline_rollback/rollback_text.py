@@ -44,7 +44,13 @@ def steps(
         if cut.ends is not None and (cut.reads or cut.ends != "[]"):
             yield step_of(query, Step("advanced", rollback_cut.run_on_text(cut)))
     yield from named(lambda name: name == "generation_begun")
+    yield from map(_saved_first, (one for one in members if one.first_id is not None))
     yield from (Step("resumed", f"resume the run of {query}") for query in paused)
+
+
+def _saved_first(member: PipelineMember) -> Step:
+    what = f"take the first savepoint of generation {member.rollback.generation}"
+    return step_of(member.query, Step("first_savepoint", f"{what}, {member.first_id}"))
 
 
 def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:

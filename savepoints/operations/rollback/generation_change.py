@@ -380,7 +380,12 @@ def written_behind(plan: TransitionPlan, newest: int | None) -> StalePlanError:
 
 def _overtaken(plan: TransitionPlan) -> list[str]:
     """Return the outputs that the query has written to since they were taken back."""
-    return [one.output.uri for one in plan.outputs if rewind.is_overtaken(one, plan.operation_id)]
+    committed = -1 if plan.from_batch is None else plan.from_batch
+    return [
+        one.output.uri
+        for one in plan.outputs
+        if rewind.is_overtaken(one, plan.operation_id, committed)
+    ]
 
 
 def _half_behind(plan: TransitionPlan) -> StalePlanError:
@@ -393,7 +398,7 @@ def _half_behind(plan: TransitionPlan) -> StalePlanError:
         f"{', '.join(_overtaken(plan))} was taken back by this {plan.verb} operation, and a driver "
         f"of {plan.query} has written to it since",
         hint="stop the query; undo this operation: savepoints operations undo "
-        f"{plan.operation_id}; then run savepoints {plan.verb} again",
+        f"{plan.operation_id}; then begin it again: {plan.command}",
         query=plan.query,
         operation=plan.operation_id,
     )
@@ -429,8 +434,8 @@ def refuse_gone_on(plan: TransitionPlan, log: Journal) -> None:
     raise StalePlanError(
         f"{plan.query} has run to batch {newest} since this {plan.verb} operation began at batch "
         f"{plan.from_batch}, so the safety savepoint is out of date",
-        hint="stop the query, undo this operation (savepoints operations undo "
-        f"{plan.operation_id}), and run savepoints {plan.verb} again",
+        hint="stop the query; undo this operation: savepoints operations undo "
+        f"{plan.operation_id}; then begin it again: {plan.command}",
         query=plan.query,
         operation=plan.operation_id,
     )

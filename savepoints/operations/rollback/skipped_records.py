@@ -6,17 +6,109 @@ So has a rollback together with the query that writes the topic: they were taken
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
 from savepoints.errors import NotAlignedError
-from savepoints.model import Generation
-from savepoints.operations.rollback.reset import VERB, ResetPlan
+from savepoints.model import Generation, Savepoint, from_json
 from savepoints.sources.kafka import reset_targets
-from savepoints.sources.kafka.reset_targets import Passed, Skips
+from savepoints.sources.kafka.reset_targets import Move, Passed, Skips
 from savepoints.store.lineage import TOGETHER, GenerationHistory
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Ancestry
+
+_RESET = "reset"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What has moved a query in its sources as it began a generation, with its state kept.
+
+    Attributes:
+        by: The operation; None if its journal is gone.
+    """
+
+    generation: Generation
+    by: Operation | None
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"the {self.generation.begun_by} that began generation {self.generation.generation}"
+
+
+def moves_since(store: Store, savepoint: Savepoint) -> list[Moved]:
+    """Return what has moved a query in its sources since a savepoint that it comes from.
+
+    A reset with kept state has, and a rollback together with the writer of a topic, which has set
+    it behind what was taken back there.
+
+    Returns:
+        The newest first.
+    """
+    generations = {(one.query, one.generation): one for one in store.generations.all()}
+    begun = journal.by_generation(store.root)
+    found = []
+    at: Generation | None = store.generations.current(savepoint.query)
+    while at is not None and at.begun_from and at.went_on_after(savepoint):
+        by = begun.get(_number(at))
+        if at.begun_by == _RESET or (at.begun_by == TOGETHER and _is_behind(at, by, savepoint)):
+            found.append(Moved(at, by))
+        came = at.origin
+        at = None if came is None else generations.get((came.query, came.generation))
+    return found
+
+
+def _is_behind(at: Generation, by: Operation | None, savepoint: Savepoint) -> bool:
+    """Say whether a query was set behind something in a topic; without a journal it may have."""
+    if by is None:
+        return bool(lowest_offsets(savepoint.cut.offsets))
+    return bool(by.members.get(at.query, {}).get("topic_reads"))
+
+
+def way_back(savepoint: Savepoint, moves: Sequence[Moved], *options: str) -> str:
+    """Say how to go to a savepoint from before moves, and how to make these again from there.
+
+    Args:
+        moves: The newest first.
+        options: Of the rollback.
+    """
+    back = " ".join(["savepoints rollback", savepoint.id, *options])
+    # An undo cannot be done again.
+    if any(one.by is None or one.by.is_undo for one in moves):
+        return back
+    again = ", ".join(one.by.command for one in reversed(moves) if one.by)
+    return f"{back}; then, before it runs, do that again: {again}"
+
+
+def refuse_read(store: Store, savepoint: Savepoint, there: KafkaOffsets, when: str) -> None:
+    """Refuse to run a query from a savepoint on to a position over what it has since skipped.
+
+    Args:
+        there: The position, of a time.
+        when: The time.
+
+    Raises:
+        NotAlignedError: If records between the two are in no state that the query has had since.
+    """
+    moves = moves_since(store, savepoint)
+    read = lowest_offsets(savepoint.cut.offsets)
+    for (topic, part), ranges in _skips(store, [one.generation for one in moves]).items():
+        for begin, end in ranges:
+            if read.get(topic, {}).get(part, 0) < end and begin < there.get(topic, {}).get(part, 0):
+                query = savepoint.query
+                raise NotAlignedError(
+                    f"{query} cannot be run to {when}: from {savepoint.id}, its newest savepoint "
+                    f"before that, it would read offsets {begin} to {end - 1} of topic {topic} "
+                    f"partition {part}, which {moves[0]} has passed over",
+                    hint="use the commit times of batches, if one was committed since then: "
+                    f"savepoints rollback --at {when} --exact --at-by commit --query {query}; or "
+                    f"go to that savepoint: {way_back(savepoint, moves)}",
+                    query=query,
+                    savepoint=savepoint.id,
+                    topic=topic,
+                )
 
 
 def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
@@ -30,12 +122,14 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
     anew = [
         one.begun_at
         for one in history.generations
-        if one.begun_by == VERB and one.begun_from is None and _number(one) in ancestry.generations
+        if one.begun_by == _RESET
+        and one.begun_from is None
+        and _number(one) in ancestry.generations
     ]
     skipping = [
         one
         for one in history.generations
-        if one.begun_by in (VERB, TOGETHER)
+        if one.begun_by in (_RESET, TOGETHER)
         and one.begun_from is not None
         and all(one.begun_at > other for other in anew)
     ]
@@ -81,8 +175,8 @@ def _skips(store: Store, skipping: Sequence[Generation]) -> Skips:
                 query=one.query,
                 generation=one.generation,
             )
-        if one.begun_by == VERB:
-            moves += [move.passed for move in ResetPlan.from_json(found.plan).moves]
+        if one.begun_by == _RESET:
+            moves += [from_json(Move, move).passed for move in found.plan["moves"]]
         else:
             moves += _behind_topics(found, one.query)
     return reset_targets.skipped(moves)

@@ -33,7 +33,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, new_id
 from savepoints.moments import refuse_future, require_zone, rfc3339, to_milliseconds, utc_now
-from savepoints.operations.rollback import last_operation
+from savepoints.operations.rollback import last_operation, skipped_records
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, history, output_versions
 from savepoints.runtime.archive_of import archives_of
@@ -284,8 +284,10 @@ def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) 
         _topics(query, context.history), moment, settings.kafka, archives_of(settings, query)
     )
     if (found := newest_before(context.history, there)) is not None:
-        is_there = _read_by(found) == there
-        return _of_savepoint(found, said, None if is_there else kafka_position(there))
+        if _read_by(found) == there:
+            return _of_savepoint(found, said)
+        skipped_records.refuse_read(context.store, found, there, rfc3339(moment))
+        return _of_savepoint(found, said, kafka_position(there))
     divided = sum(_read_by(one) is None for one in context.history)
     left_out = (
         f"; {count_text(divided, 'savepoint')} in which two sources read the same topic up to "

@@ -26,14 +26,13 @@ from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.observe.recorder import recording
 from savepoints.operations.inspect import verify
-from savepoints.operations.rollback import rollback
+from savepoints.operations.rollback import rollback, skipped_records
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.savepoint import history
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
-from savepoints.store.lineage import TOGETHER
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 
@@ -186,32 +185,16 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
 
 
 def _refuse_moved(store: Store, savepoint: Savepoint) -> None:
-    """Refuse a savepoint from before the query was moved in its sources: it would not be any more.
-
-    A reset with kept state has moved it, and a rollback together with the writer of a topic, which
-    has set it behind what was rolled back there.
-    """
-    generations = {(one.query, one.generation): one for one in store.generations.all()}
-    begun = journal.by_generation(store.root)
-    at: Generation | None = store.generations.current(savepoint.query)
-    while at is not None and at.begun_from and at.went_on_after(savepoint):
-        by = begun.get((at.query, at.generation))
-        together = by.members.get(at.query, {}) if by and at.begun_by == TOGETHER else {}
-        if at.begun_by == "reset" or together.get("topic_reads"):
-            # An undo cannot be done again.
-            again = by.command if by and not by.is_undo else ""
-            raise NotAlignedError(
-                f"{savepoint.query} cannot be recovered exactly: {savepoint.id} is its newest "
-                f"intact savepoint, but is from before the {at.begun_by} that began generation "
-                f"{at.generation} and moved the query in its sources",
-                hint=f"go back to before that: savepoints rollback {savepoint.id} "
-                "--no-safety-savepoint"
-                + (f"; then, before it runs, do that again: {again}" if again else ""),
-                query=savepoint.query,
-                savepoint=savepoint.id,
-            )
-        came = at.origin
-        at = None if came is None else generations.get((came.query, came.generation))
+    """Refuse a savepoint from before the query was moved: it would be where it was then."""
+    if moves := skipped_records.moves_since(store, savepoint):
+        raise NotAlignedError(
+            f"{savepoint.query} cannot be recovered exactly: {savepoint.id} is its newest intact "
+            f"savepoint, but is from before {moves[0]} and moved the query in its sources",
+            hint="go back to before that: "
+            + skipped_records.way_back(savepoint, moves, "--no-safety-savepoint"),
+            query=savepoint.query,
+            savepoint=savepoint.id,
+        )
 
 
 def _evidence(store: Store, generation: Generation, bound: QuerySettings) -> str | None:

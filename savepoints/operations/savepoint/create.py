@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from savepoints import faults
 from savepoints.checkpoint import position
@@ -22,6 +23,7 @@ from savepoints.errors import (
     CheckpointNotFoundError,
     NoCommittedBatchError,
     SavepointNotFoundError,
+    TargetExistsError,
     UsageError,
     message_of,
 )
@@ -60,6 +62,7 @@ from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest, native
 from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables import catalog
+from savepoints.store.tables import tags as free_tags
 from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
@@ -170,6 +173,7 @@ def plan(
         UnsupportedProviderError: If the provider cannot be saved.
         NativeOnlyError: If only the canonical form is asked for and an operator has none.
         IncompatibleError: If something else about the checkpoint cannot be saved.
+        TargetExistsError: If another savepoint of the query has a tag.
     """
     store = store.snapshot()
     for tag in tags:
@@ -194,6 +198,7 @@ def plan(
     if output_topics is None:
         output_topics = history.output_topics(every, name, settings)
     known = catalog.select(every, query=name)
+    free_tags.require_free(known, name, tags, but=[savepoint_id or ""])
     kept, warnings = saved_forms.choose(files, forms)
     warnings += _warnings(name, files, [*tables, *output_topics], replaced)
     return CreatePlan(
@@ -335,6 +340,7 @@ def execute(
         LockedError: If another savepoint of the query is being taken, or one removed.
         NoCommittedBatchError: If the query removes files faster than they can be copied.
         NotAlignedError: If no version of an output belongs to the batch.
+        TargetExistsError: If another savepoint was given a tag meanwhile.
     """
     savepoint = _taken(plan, store, before, progress)
     if plan.commit_group is not None:
@@ -385,6 +391,10 @@ def _taken(
             )
         if done:
             return done[0]
+        require_free = partial(
+            free_tags.require_free, query=plan.query, tags=plan.tags, but=[plan.savepoint_id]
+        )
+        require_free(store.catalog.all())
         path = manifest.manifest_path(plan.savepoint_id)
         if not store.root.exists(path):
             with pin.taken_back(store.root, held) as begun:
@@ -401,6 +411,13 @@ def _taken(
         held.check()
         store.catalog.add(savepoint)
         faults.reach("create.catalog")
+    try:
+        require_free(store.reopened().catalog.all() if plan.tags else ())
+    except TargetExistsError as error:
+        # Somebody gave it away at this moment; see `tag`.
+        store.catalog.relabel([savepoint.id], lambda old: replace(old, tags=()))
+        error.message += f"; {savepoint.id} was taken without tags"
+        raise
     return savepoint
 
 

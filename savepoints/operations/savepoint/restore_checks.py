@@ -17,6 +17,7 @@ from savepoints.errors import (
     NotFoundError,
     SavepointsError,
     SourceDataGoneError,
+    UnfinishedOperationError,
     VerificationError,
 )
 from savepoints.io import Location, in_parallel
@@ -27,6 +28,7 @@ from savepoints.outputs.delta.write import owner_prefix
 from savepoints.sources import input_files, source_logs
 from savepoints.sources.source_logs import SourceLogs
 from savepoints.store import bindings
+from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
@@ -288,6 +290,30 @@ def topics_read_again(
                 f"on, but {writer.query}, which writes the topic, has since begun "
                 f"generation {writer.generation} ({writer.begun_by}), so records in between that "
                 "were rolled back will be read as well; to avoid this, choose a later savepoint"
+            )
+
+
+def refuse_rolling_back(store: Store, savepoint: Savepoint) -> None:
+    """Refuse a savepoint while records of a topic that it reads are being rolled back.
+
+    Which they are nobody can say before: some may be in its state, or be read next.
+
+    Raises:
+        UnfinishedOperationError: If they are.
+    """
+    topics = lowest_offsets(savepoint.cut.offsets).keys()
+    for one in journal.all_unfinished(store.root):
+        behind = {
+            read["topic"] for member in one.members.values() for read in member["topic_reads"]
+        }
+        for topic in sorted(topics & behind):
+            raise UnfinishedOperationError(
+                f"{one.verb} {one.id} of {one.query} is not finished, and it rolls back records "
+                f"of topic {topic}, which {savepoint.query} reads",
+                hint=f"wait for it; or, if it was interrupted, {journal.refusal(one).hint}",
+                query=savepoint.query,
+                operation=one.id,
+                topic=topic,
             )
 
 

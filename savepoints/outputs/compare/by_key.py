@@ -111,10 +111,16 @@ def compare_outputs(
     *,
     key: Sequence[str] = (),
     sample: int = 10,
+    own_rows: str | None = None,
 ) -> OutputDifference:
-    """Compare an output of two queries, each at its pinned version."""
+    """Compare an output of two queries, each at its pinned version.
+
+    Args:
+        own_rows: SQL predicate which is true for the rows of the queries alone, for a table that
+            others write to as well.
+    """
     own = comparing_session(spark)
-    frames = read_output(own, before), read_output(own, after)
+    frames = read_output(own, before, own_rows), read_output(own, after, own_rows)
     pair = _Pair(before, after, *frames, tuple(key), sample)
     return pair.compared()
 
@@ -126,8 +132,10 @@ def comparing_session(spark: SparkSession) -> SparkSession:
     return own
 
 
-def read_output(spark: SparkSession, output: OutputVersion) -> DataFrame:
-    """Read an output at its pinned version."""
+def read_output(
+    spark: SparkSession, output: OutputVersion, own_rows: str | None = None
+) -> DataFrame:
+    """Read an output at its pinned version, or those of its rows that match a predicate."""
     if output.kind == "files":
         raise FileSinkError(
             f"{output.uri} is written by Spark's file sink, which keeps no old versions to read",
@@ -136,7 +144,8 @@ def read_output(spark: SparkSession, output: OutputVersion) -> DataFrame:
             uri=output.uri,
         )
     uri = Uri.parse(output.uri).hadoop
-    return spark.read.format("delta").option("versionAsOf", output.version).load(uri)
+    rows = spark.read.format("delta").option("versionAsOf", output.version).load(uri)
+    return rows if own_rows is None else rows.where(own_rows)
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,22 @@ def copy(spark: SparkSession, output: OutputVersion, target: Uri) -> None:
     read_output(spark, output).write.format("delta").mode("error").save(target.hadoop)
 
 
-def differences(spark: SparkSession, expected: OutputVersion, found: Uri) -> RowDifferences:
-    """Compare a table with an output at a version."""
+def differences(
+    spark: SparkSession, expected: OutputVersion, found: Uri, own_rows: str | None = None
+) -> RowDifferences:
+    """Compare a table with an output at a version.
+
+    Args:
+        own_rows: SQL predicate which is true for the query's rows alone, for an output that others
+            write to as well.
+    """
     wanted = read_output(spark, expected)
     there = spark.read.format("delta").load(found.hadoop)
     if columns := tuple(_other_columns(wanted.schema, there.schema)):
         return RowDifferences(0, 0, columns)
     there = there.select(*map(quoted, wanted.columns))
+    if own_rows is not None:
+        wanted, there = wanted.where(own_rows), there.where(own_rows)
     counts, _ = multiset.collect(multiset.different(_rows(wanted), _rows(there)), 0)
     return RowDifferences(counts["missing"], counts["extra"])
 

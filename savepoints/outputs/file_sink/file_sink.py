@@ -156,11 +156,17 @@ def is_at(output: OutputVersion) -> bool:
     return there == wanted
 
 
-def is_overtaken(output: OutputVersion, operation_id: str) -> bool:
-    """Return True if the log went on after an operation had taken it back."""
+def is_overtaken(output: OutputVersion, operation_id: str, committed: int) -> bool:
+    """Return True if the log went on after an operation had taken it back.
+
+    Args:
+        committed: The newest batch that the query had; up to it the next generation has written.
+    """
     sink = Location.of(output.uri)
     begun = _read(sink, operation_id)
-    return begun is not None and begun.done and newest_batch(sink) != output.version
+    if begun is None or not begun.done:
+        return False
+    return not output.version <= newest_batch(sink) <= max(output.version, committed)
 
 
 def take_back(output: OutputVersion, newest: int, operation_id: str) -> int:

@@ -245,13 +245,17 @@ def is_done(rewind: Rewind, operation_id: str) -> bool:
     return _commit_of(rewind, operation_id) is not None
 
 
-def is_overtaken(rewind: Rewind, operation_id: str) -> bool:
+def is_overtaken(rewind: Rewind, operation_id: str, committed: int) -> bool:
     """Return True if the query wrote to an output after it was taken back for an operation.
 
-    What the next generation writes, on its way to a point, is under an id of its own.
+    What the next generation writes, on its way to a point, is under an id of its own; or, by
+    Delta's own sink, has the number of a batch that the query had committed already.
+
+    Args:
+        committed: The newest batch that the query had.
     """
     if rewind.output.kind == "files":
-        return file_sink.is_overtaken(rewind.output, operation_id)
+        return file_sink.is_overtaken(rewind.output, operation_id, committed)
     done, following = _commit_of(rewind, operation_id), rewind.output.app_id
     if done is None:
         return False
@@ -259,9 +263,11 @@ def is_overtaken(rewind: Rewind, operation_id: str) -> bool:
         following = ""
     later = batch_version.commits_since(rewind.output.uri, done.version)
     return any(
-        app != following and (app in rewind.transactions or app.startswith(rewind.owner))
+        app != following
+        and batch > committed
+        and (app in rewind.transactions or app.startswith(rewind.owner))
         for one in later
-        for app in one.transactions
+        for app, batch in one.transactions.items()
     )
 
 

@@ -17,6 +17,8 @@ from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.open_tables import OpenTables
 
 Result = Literal["done", "failed", "skipped"]
+# The parameter of a drill that has the operators whose state it could not compare.
+NOT_COMPARED = "not_compared"
 
 _COLUMNS: columns.Shape = {
     "id": "text", "at": "moment", "verb": "text", "who": "text", "result": "text", "query": "text",

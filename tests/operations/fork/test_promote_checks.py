@@ -34,8 +34,8 @@ def test_trap_outputs_whose_names_are_alike_are_counted_each_by_itself(
     live = [written("live", name, rows) for name, rows in (("totals", 5), ("live_totals", 4))]
 
     found = promote_checks._of_rows(
-        promote_checks._counted(spark, forked),
-        promote_checks._counted(spark, live),
+        promote_checks._counted(spark, forked, {}),
+        promote_checks._counted(spark, live, {}),
         PromoteSettings(),
     )
 
@@ -43,6 +43,24 @@ def test_trap_outputs_whose_names_are_alike_are_counted_each_by_itself(
         "rows of totals": "the fork has 3 rows, the live query 5",
         "rows of live_totals": "the fork has 4 rows, the live query 4",
     }
+
+
+@pytest.mark.spark
+def test_trap_rows_of_other_writers_made_an_empty_fork_look_full(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Those that were copied from the shared table of the live query."""
+
+    def counted(side: str, *rows: str) -> dict[str, int]:
+        uri = str(tmp_path / side)
+        write_deltalake(uri, pa.table({"by": rows}))
+        output = OutputVersion("totals", uri, "", 0, "", None)
+        return promote_checks._counted(spark, [output], {"totals": "by = 'mine'"})
+
+    fork, live = counted("fork", "theirs"), counted("live", "mine", "theirs", "theirs")
+
+    (found,) = promote_checks._of_rows(fork, live, PromoteSettings())
+    assert (found.found, found.passed) == ("the fork has 0 rows, the live query 1", False)
 
 
 def test_trap_sql_compares_names_without_case() -> None:

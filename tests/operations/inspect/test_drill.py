@@ -50,3 +50,4 @@ def test_trap_state_that_was_compared_with_nothing_passed_for_compared(
     assert why in done["not_compared"][0]["why"]
     (event,) = (one for one in local_store.events.all() if one.verb == "drill")
     assert "but for the state of operator 0" in event.message
+    assert event.parameters == {"not_compared": "0"}

@@ -5,25 +5,32 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.config.settings import Settings
-from savepoints.errors import NotAlignedError, StalePlanError
+from savepoints.errors import NotAlignedError, StalePlanError, UnfinishedOperationError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.model import Savepoint
+from savepoints.operations import unfinished
+from savepoints.operations.fork import fork as forking
+from savepoints.operations.fork import fork_plan
+from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.pipeline import group_savepoint
 from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
-from savepoints.operations.rollback import last_operation
+from savepoints.operations.rollback import last_operation, target
+from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.target import AtTime
 from savepoints.operations.run import recover
 from savepoints.store.locks import journal
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, topic
 from tests.processes import killed_at
-from tests.sources.broker import HOUR, Broker
+from tests.sources.broker import HOUR, MINUTE, Broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
 
@@ -36,6 +43,7 @@ POINTS = (
     "gold.followed",
     "gold.generation_begun",
     "silver.generation_begun",
+    "gold.first_savepoint",
     "finished",
 )
 LATER = [f"{log}/{batch}" for log in ("offsets", "commits") for batch in (SAVED + 1, NEWEST)]
@@ -173,9 +181,30 @@ def test_undone_they_go_on_from_where_they_were(line: TopicLine) -> None:
     behind = kafka_position({line.topic: {0: 5, 1: 3}})
     assert line.store.generations.current("gold").generation == 3
     assert [line.sources("gold", batch) for batch in (NEWEST - 1, NEWEST)] == [(behind,)] * 2
+    without_first(line)
     with pytest.raises(NotAlignedError, match="before the pipeline rollback") as refused:
         recover.recover(store, "gold", "it was lost")
     assert "again" not in refused.value.hint
+
+
+def without_first(line: TopicLine) -> None:
+    """Take away the savepoint that a rollback has taken of gold behind the topic."""
+    first = line.store.catalog.find("latest", query="gold")
+    assert first.cut.offsets == line.sources("gold", first.cut.batch_id)
+    line.store.catalog.remove([first.id])
+
+
+def test_trap_a_reader_is_recovered_to_where_it_was_set(line: TopicLine) -> None:
+    """There was no savepoint of that, so it could not be recovered at all until its next one."""
+    store = line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    line.checkpoint("gold").delete([f"commits/{SAVED}"])
+
+    recovered = recover.recover(store, "gold", "a commit is gone")
+
+    assert recovered == line.store.catalog.find("latest", query="gold").id
+    assert line.store.generations.current("gold").generation == 3
+    assert line.sources("gold", SAVED) == (kafka_position({line.topic: {0: 4, 1: 2}}),)
 
 
 def test_trap_a_reader_is_not_recovered_to_before_it_was_set_behind_what_is_rolled_back(
@@ -184,6 +213,7 @@ def test_trap_a_reader_is_not_recovered_to_before_it_was_set_behind_what_is_roll
     """It read what was rolled back, without a word, until its next savepoint had been taken."""
     store = line.configured_store
     store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    without_first(line)
     line.checkpoint("gold").delete([f"commits/{SAVED}"])
 
     with pytest.raises(NotAlignedError, match="before the pipeline rollback that began") as refused:
@@ -196,6 +226,45 @@ def test_trap_a_reader_is_not_recovered_to_before_it_was_set_behind_what_is_roll
         said = (*words.removesuffix(" --yes").split(), "--yes", "--no-source-check", "--stopped")
         assert killed_at("", *said, "--config", line.config()) == 0
     assert_back(line, generation=3, more=1)
+
+
+def test_trap_no_time_is_reached_over_what_is_rolled_back(line: TopicLine) -> None:
+    """It read what was rolled back, with a warning, and called that exact."""
+    assert line.broker is not None
+    store = line.configured_store
+    times = [line.broker.now - age for age in (MINUTE * 30, MINUTE / 2)]
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    without_first(line)
+    line.broker.put(line.topic, 0, MINUTE, MINUTE)
+
+    for moment in times:
+        with pytest.raises(NotAlignedError, match="would read offsets 2 to 3 of topic") as refused:
+            store.query("gold").rollback(AtTime(moment))
+        with pytest.raises(NotAlignedError, match="would read offsets 2 to 3 of topic"):
+            store.query("gold").restore(AtTime(moment), to=str(line.place / "there"))
+
+    back, again = re.findall(r"savepoints (.*?)(?:;|$)", refused.value.hint)[1:]
+    assert back == f"rollback {line.saved('gold').id}"
+    for words in (back, again):
+        said = (*words.removesuffix(" --yes").split(), "--yes", "--no-source-check", "--stopped")
+        assert killed_at("", *said, "--config", line.config()) == 0
+    assert_back(line, generation=3, ends=(6, 2), more=1)
+
+
+def test_a_time_is_reached_from_what_was_saved_behind_what_is_rolled_back(line: TopicLine) -> None:
+    assert line.broker is not None
+    store = line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    line.broker.put(line.topic, 0, MINUTE, MINUTE)
+    first = line.store.catalog.find("latest", query="gold")
+
+    def found(moment: datetime) -> tuple[str, str | None]:
+        there = target.resolve(QueryContext.open(store, "gold"), AtTime(moment))
+        return there.savepoint_id, there.ends
+
+    ends = kafka_position({line.topic: {0: 6, 1: 2}})
+    assert found(line.broker.now - MINUTE / 2) == (first.id, ends)
+    assert found(line.broker.now - MINUTE * 30) == (first.id, None)
 
 
 def test_trap_a_reader_that_has_come_since_is_not_left_behind_by_the_undo(line: TopicLine) -> None:
@@ -265,3 +334,46 @@ def test_a_group_waits_for_a_batch_that_was_begun_and_names_it(line: TopicLine) 
 
     with pytest.raises(NotAlignedError, match=f"silver has not committed batch {NEWEST + 1}"):
         group_savepoint.execute(plan, store, wait=HOUR * 0)
+
+
+def fork(line: TopicLine) -> ForkPlan:
+    return fork_plan.plan(
+        line.configured_store,
+        line.saved("gold").id,
+        "trial",
+        ForkOptions(outputs={"gold": str(line.place / "trial")}, check_source=False),
+    )
+
+
+def test_trap_a_fork_of_a_reader_begins_while_records_are_rolled_back(line: TopicLine) -> None:
+    """It read them without a word: the rollback had looked for readers before it was there."""
+    planned = fork(line)
+    assert killed_at("pipeline rollback.silver.topics_ended", *words(line)) == -signal.SIGKILL
+
+    with pytest.raises(UnfinishedOperationError, match=f"rolls back records of topic {line.topic}"):
+        fork(line)
+    with pytest.raises(UnfinishedOperationError, match="which gold reads") as refused:
+        forking.execute(planned, line.configured_store)
+
+    (again,) = re.findall(r"finish it first: savepoints (.*?);", refused.value.hint)
+    assert again.split() == [*words(line)[:4], "--yes"]
+    with pytest.raises(UnfinishedOperationError, match="fork op-"):
+        line.configured_store.query("silver").rollback_pipeline(
+            "before", check_source=False
+        ).execute()
+    unfinished.undo(line.configured_store, planned.operation_id)
+    assert killed_at("", *words(line)) == 0
+    assert_back(line)
+
+
+def test_trap_a_fork_that_was_planned_before_a_rollback_is_begun_after_it(line: TopicLine) -> None:
+    planned, store = fork(line), line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+
+    with pytest.raises(StalePlanError, match=f"will read topic {line.topic}") as refused:
+        forking.execute(planned, store)
+
+    undo, again = re.findall(r"savepoints (.*?)(?:;|$)", refused.value.hint)
+    assert killed_at("", *undo.split(), "--yes", "--config", line.config()) == 0
+    assert killed_at("", *again.split(), "--config", line.config()) == 0
+    assert line.store.generations.current("trial").begun_from == line.saved("gold").id

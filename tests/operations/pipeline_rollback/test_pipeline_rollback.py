@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -313,6 +314,35 @@ def test_trap_a_driver_goes_on_behind_a_rollback_that_its_caller_executes_again(
 
     unfinished.undo(store, made.operation_id)
     assert [line.rows(one) for one in QUERIES] == [ALL] * 3
+
+
+@pytest.mark.parametrize("batch", [SAVED + 1, NEWEST + 1], ids=["own", "driver"])
+def test_trap_a_batch_of_its_own_was_taken_for_that_of_a_driver(line: Line, batch: int) -> None:
+    """A reader that catches up writes under the id of its driver, which had begun a batch.
+
+    That of the driver is refused, and what the refusal says leads on.
+    """
+    chain(line)
+    words = ("pipeline", "rollback", "bronze", "before", "--yes")
+    beside = ("--no-source-check", "--stopped", "--config", line.config())
+    live = line.live("gold")
+    live.put(f"offsets/{NEWEST + 1}", live.get(f"offsets/{NEWEST}"))
+    point = "pipeline rollback.gold.caught_up"
+    assert killed_at(point, *words, *beside) == -signal.SIGKILL
+    line.write("gold", batch, line.store_id("gold"))
+    (begun,) = journal.all_unfinished(line.store.root)
+
+    if batch > NEWEST:
+        with pytest.raises(StalePlanError, match="has written to it since") as refused:
+            unfinished.resume(line.configured_store, begun.id)
+        undo, again = re.findall(r"savepoints (.*?)(?:;|$)", refused.value.hint)
+        assert killed_at("", *undo.split(), "--yes", *beside[2:]) == 0
+        assert line.rows("gold") == ALL
+        assert again == begun.command.removeprefix("savepoints ")
+    assert killed_at("", *words, *beside) == 0
+
+    assert line.rows("gold") == (BEFORE if batch > NEWEST else sorted([*BEFORE, batch]))
+    assert line.store.generations.current("gold").begun_by == "pipeline rollback"
 
 
 def test_undone_as_a_whole_by_the_name_of_any_of_them(line: Line) -> None:

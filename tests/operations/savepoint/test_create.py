@@ -17,6 +17,7 @@ from savepoints.errors import (
     NoCommittedBatchError,
     PartitionCountError,
     QueryNotFoundError,
+    TargetExistsError,
     UsageError,
 )
 from savepoints.handle import Store
@@ -24,10 +25,12 @@ from savepoints.io import Location, ObjectInfo
 from savepoints.model import FORMS, Edit, Form, OperatorState, Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.inspect.verify import verify
+from savepoints.operations.maintain import tag
 from savepoints.operations.savepoint import create, pin, restore
 from savepoints.store.locks import lease
 from savepoints.store.retention_policy import RetentionPolicy, decide
-from tests.samples import files_of, lasting, take, unpack, write
+from savepoints.store.tables.catalog import Catalog
+from tests.samples import contents, files_of, lasting, take, unpack, write
 
 pytestmark = pytest.mark.drawn(4)
 
@@ -490,6 +493,49 @@ def test_a_tag_must_be_a_name(tag: str, on_local: Location, local_store: Store) 
 
     with pytest.raises(UsageError, match="tag"):
         take(local_store, checkpoint, tags=(tag,))
+
+
+def test_trap_a_tag_that_another_savepoint_has_is_refused(
+    on_local: Location, local_store: Store
+) -> None:
+    """Both had it, so that `rollback before` was ambiguous."""
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    planned = create.plan(
+        local_store, query="totals", checkpoint=str(checkpoint), forms=("native",), tags=("before",)
+    )
+    first = take(local_store, checkpoint, tags=("before",))
+    files = contents(local_store.root)
+
+    with pytest.raises(TargetExistsError, match=f"{first.id} of totals already has the tag"):
+        take(local_store, checkpoint, tags=("after", "before"))
+    with pytest.raises(TargetExistsError, match=f"{first.id} of totals already has the tag"):
+        create.execute(planned, local_store)
+
+    left = {path for path in contents(local_store.root) if not path.startswith("leases/")}
+    assert {path for path in left if not path.startswith("events/")} <= files.keys()
+    assert create.execute(replace(planned, tags=()), local_store).tags == ()
+    assert take(local_store, checkpoint, query="totals", tags=("after",)).tags == ("after",)
+
+
+def test_trap_a_tag_that_is_given_away_while_a_savepoint_is_taken(
+    on_local: Location, local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    first = take(local_store, checkpoint)
+    add = Catalog.add
+
+    def late(catalog: Catalog, savepoint: Savepoint) -> None:
+        tag.execute(tag.plan(local_store, first.id, add=("before",)), local_store)
+        add(catalog, savepoint)
+
+    monkeypatch.setattr(Catalog, "add", late)
+
+    with pytest.raises(TargetExistsError, match="was taken without tags"):
+        take(local_store, checkpoint, tags=("before",))
+
+    taken = local_store.catalog.find("latest", query="totals")
+    assert local_store.catalog.find("before", query="totals").id == first.id
+    assert (taken.parent, taken.tags) == (first.id, ())
 
 
 def test_a_stray_checkpoint_does_not_become_that_of_a_query_that_run_manages(

@@ -309,3 +309,15 @@ def test_metrics_are_sql_over_the_outputs_that_cannot_change_them(
     }.items():
         with pytest.raises(UsageError, match=problem):
             sql_metrics.measure(spark, [baseline], {"wrong": sql})
+
+
+def test_trap_rows_of_others_in_a_shared_table_counted_as_different(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """They had written to the live table since it was forked."""
+    live = table(tmp_path, "live", map(row, range(1, 9)))
+    fork = table(tmp_path, "fork", map(row, range(1, 6)))
+
+    found = by_key.compare_outputs(spark, live, fork, key=KEY, own_rows="customer < 6")
+
+    assert (found.equal, found.different_rows) == (5, 0)

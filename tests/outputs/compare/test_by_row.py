@@ -57,3 +57,19 @@ def test_trap_a_table_whose_columns_were_altered_is_an_error_of_spark(
         "n is int instead of bigint", "new is missing instead of string",
         "old is string instead of missing",
     )  # fmt: skip
+
+
+def test_trap_rows_of_others_in_a_shared_table_made_a_drill_different(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """They had written to the live table since the savepoint."""
+    for name, rows in {"live": ["mine", "theirs", "theirs"], "drill": ["mine", "theirs"]}.items():
+        write_deltalake(str(tmp_path / name), pa.table({"by": rows}))
+    live = OutputVersion("totals", str(tmp_path / "live"), "", 0, "", None)
+    drilled = Uri.parse(str(tmp_path / "drill"))
+
+    def found(own_rows: str) -> RowDifferences:
+        return by_row.differences(spark, live, drilled, own_rows)
+
+    assert found("by = 'mine'") == RowDifferences(0, 0)
+    assert found("by <> 'mine'") == RowDifferences(missing=1, extra=0)

@@ -138,11 +138,11 @@ def test_trap_a_driver_that_goes_on_after_a_rewind_is_not_noticed(sink: Sink) ->
     """Spark would drop all batches up to its; and the hint told to run the same command again."""
     plan = sink.plan(3)
     rewind.execute(plan, "op-1")
-    assert not rewind.is_overtaken(plan, "op-1")
+    assert not rewind.is_overtaken(plan, "op-1", 7)
 
     sink.write(9)
 
-    assert rewind.is_overtaken(plan, "op-1")
+    assert rewind.is_overtaken(plan, "op-1", 7)
     with pytest.raises(NotAlignedError, match=r"does not know: 9") as refused:
         rewind.undo(plan, "op-1")
     assert f"delete these files from {sink.log}" in refused.value.hint
