@@ -23,11 +23,8 @@ from savepoints.plan import Progress, silent
 from savepoints.runtime.app import App
 from savepoints.runtime.runner import Runner
 from savepoints.sources.combined import availability
-from savepoints.store import checked_programs
+from savepoints.store import checked_programs, lineage
 from savepoints.store.root import Store
-
-# It keeps the state, and chooses the offsets by itself.
-_CHOOSES_OFFSETS = "reset"
 
 
 def origin(store: Store, generation: Generation) -> Savepoint | None:
@@ -145,12 +142,11 @@ def require_same_topics(
     archives: Collection[str] = (),
 ) -> None:
     """Check that the topics are still those whose offsets a generation began with."""
-    if generation.begun_by == _CHOOSES_OFFSETS or not begun_from.topics:
+    topics = lineage.as_begun_with(generation, begun_from).topics
+    if not topics:
         return
     now = position.read(Location.of(generation.checkpoint))
     try:
-        availability.require_available(
-            now.positions, settings, topics=begun_from.topics, archives=archives
-        )
+        availability.require_available(now.positions, settings, topics=topics, archives=archives)
     except EnvironmentUnfitError as error:
         progress(f"could not check whether topics were recreated: {error.message}")

@@ -449,7 +449,9 @@ def _make(
             application=plan.application,
             code_version=plan.code_version,
             settings=files.conf,
-            topics=topic_ids.known_ids(files.cut.offsets, store.settings.kafka, progress),
+            topics=topic_ids.known_ids(
+                files.cut, topic_ids.line(store, generation), store.settings.kafka, progress
+            ),
             tags=plan.tags,
             description=plan.description,
             kind=plan.kind,

@@ -108,7 +108,7 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
             f"{which} deleted and recreated at {settings.bootstrap_servers} since the savepoint "
             "was taken, so the saved offsets now refer to other records",
             hint="choose a newer savepoint (savepoints list --check-sources), or start over with "
-            "the new topic: savepoints reset QUERY --to-earliest",
+            "the new topic: savepoints reset QUERY --to-earliest --allow-data-loss",
             topics=[
                 {"topic": name, "wanted_id": known[name], "found_id": now[name]} for name in renewed
             ],
