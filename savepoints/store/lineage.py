@@ -267,6 +267,21 @@ def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:
     return replace(begun_from, topics=topics)
 
 
+def of_topics(store: Store, generation: Generation) -> list[Savepoint]:
+    """Return the savepoints that tell of which topics a generation's offsets are, in any order.
+
+    They are its own, and the one that it began from.
+    """
+    saved = store.catalog.all()
+    own = [
+        one
+        for one in saved
+        if (one.query, one.generation) == (generation.query, generation.generation)
+    ]
+    origin = [one for one in saved if one.id == generation.begun_from]
+    return [*own, *(as_begun_with(generation, one) for one in origin)]
+
+
 def batches(store: Store, known: Reach, checkpoint: Location | None = None) -> dict[int, Batch]:
     """Return the batches that made the present, by number, as far as the batch log has them.
 

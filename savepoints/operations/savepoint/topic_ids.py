@@ -13,32 +13,15 @@ from collections.abc import Iterable, Sequence
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import message_of
-from savepoints.model import Cut, Generation, Savepoint
+from savepoints.model import Cut, Savepoint
 from savepoints.plan import Progress
 from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.topics import TopicEnds
-from savepoints.store import lineage
-from savepoints.store.root import Store
 
 _LOG = logging.getLogger(__name__)
 
 # A savepoint does not wait for a broker: it is good without the ids.
 _TIMEOUT_SECONDS = 3.0
-
-
-def line(store: Store, generation: Generation) -> list[Savepoint]:
-    """Return the savepoints that tell of which topics a generation's offsets are, as `known_ids`.
-
-    They are its own, and the one that it began from.
-    """
-    saved = store.catalog.all()
-    own = [
-        one
-        for one in saved
-        if (one.query, one.generation) == (generation.query, generation.generation)
-    ]
-    origin = [one for one in saved if one.id == generation.begun_from]
-    return [*own, *(lineage.as_begun_with(generation, one) for one in origin)]
 
 
 def known_ids(
@@ -49,7 +32,7 @@ def known_ids(
     It never fails: what kept it from knowing is logged and shown as progress.
 
     Args:
-        line: Savepoints of other batches on the way of the same checkpoint, in any order.
+        line: What savepoints know of the same checkpoint; see `lineage.of_topics`.
         settings: Where Kafka is; it is not asked when no broker is configured.
     """
     offsets = lowest_offsets(cut.offsets)

@@ -50,7 +50,8 @@ def require_available(
     if not wanted:
         return []
     names = {topic for topic, _, _ in wanted}
-    _require_same(names, topics or {}, settings)
+    known_ids = topics or {}
+    require_same({one: known_ids[one] for one in names & known_ids.keys()}, settings)
     found = available_ranges.ranges(names, settings, archives)
     known: dict[str, set[int]] = {}
     for topic, partition, _ in wanted:
@@ -95,8 +96,13 @@ def require_available(
     return [one for one in available if one is not None]
 
 
-def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSettings) -> None:
-    now = kafka_topics.ids(names & known.keys(), settings)
+def require_same(known: Mapping[str, str], settings: KafkaSettings) -> None:
+    """Check that topics still have the ids that they had when offsets of them were saved.
+
+    Raises:
+        SourceDataGoneError: If one was deleted and recreated.
+    """
+    now = kafka_topics.ids(known, settings)
     renewed = sorted(name for name, found in now.items() if found != known[name])
     if renewed:
         which = (
