@@ -23,11 +23,8 @@ from savepoints.plan import Progress, silent
 from savepoints.runtime.app import App
 from savepoints.runtime.runner import Runner
 from savepoints.sources.combined import availability
-from savepoints.store import checked_programs
+from savepoints.store import checked_programs, lineage
 from savepoints.store.root import Store
-
-# It keeps the state, and chooses the offsets by itself.
-_CHOOSES_OFFSETS = "reset"
 
 
 def origin(store: Store, generation: Generation) -> Savepoint | None:
@@ -137,19 +134,28 @@ def _conf(checkpoint: Location) -> Mapping[str, str]:
 
 
 def require_same_topics(
+    store: Store,
     generation: Generation,
-    begun_from: Savepoint,
     settings: KafkaSettings,
     progress: Progress,
     archives: Collection[str] = (),
+    *,
+    has_all: bool = True,
 ) -> None:
-    """Check that the topics are still those whose offsets a generation began with."""
-    if generation.begun_by == _CHOOSES_OFFSETS or not begun_from.topics:
+    """Check that the topics are still those whose offsets a generation has, as far as is known.
+
+    Args:
+        has_all: Check, too, that all records from there on can still be read.
+    """
+    known: dict[str, str] = {}
+    for one in sorted(lineage.of_topics(store, generation), key=lambda one: one.cut.batch_id):
+        known |= one.topics
+    if not known:
         return
-    now = position.read(Location.of(generation.checkpoint))
     try:
-        availability.require_available(
-            now.positions, settings, topics=begun_from.topics, archives=archives
-        )
+        availability.require_same(known, settings)
+        if has_all:
+            now = position.read(Location.of(generation.checkpoint))
+            availability.require_available(now.positions, settings, archives=archives)
     except EnvironmentUnfitError as error:
         progress(f"could not check whether topics were recreated: {error.message}")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
+from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.io import Location, in_parallel
 from savepoints.model import Generation, Savepoint
@@ -19,6 +20,7 @@ from savepoints.store.batch_log import Batch
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
+from savepoints.store.savepoint import native
 from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Ancestry, Merge
 
@@ -28,6 +30,10 @@ _PLAIN = frozenset({"run", "rollback", "merge", "restore", "bootstrap"})
 TOGETHER = "pipeline rollback"
 # Those that begin with what another program may have made of events.
 _OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline promote"})
+# It chooses offsets, also where it keeps the state.
+_RESET = "reset"
+# They go on at other offsets only where somebody has given them for a source.
+_MAY_CHOOSE_OFFSETS = frozenset({"rollback", "create"})
 # A query and the number of a generation of it.
 Place = tuple[str, int]
 
@@ -243,7 +249,37 @@ def _begins_with_events(
 
 def _is_empty_reset(generation: Generation) -> bool:
     """Return True for a generation that begins with nothing, at offsets that somebody chose."""
-    return generation.begun_by == "reset" and generation.begun_from is None
+    return generation.begun_by == _RESET and generation.begun_from is None
+
+
+def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:
+    """Return the savepoint with the ids of the topics in which a generation went on from there.
+
+    Offsets that somebody has chosen are of the topics of that day, whatever is in the savepoint.
+    """
+    topics = begun_from.topics
+    if generation.begun_by == _RESET:
+        topics = {}
+    elif generation.begun_by in _MAY_CHOOSE_OFFSETS:
+        starts = native.restored_sources(Location.of(generation.checkpoint))
+        if starts:
+            topics = source_positions.topics_kept(starts, begun_from.cut.offsets, topics)
+    return replace(begun_from, topics=topics)
+
+
+def of_topics(store: Store, generation: Generation) -> list[Savepoint]:
+    """Return the savepoints that tell of which topics a generation's offsets are, in any order.
+
+    They are its own, and the one that it began from.
+    """
+    saved = store.catalog.all()
+    own = [
+        one
+        for one in saved
+        if (one.query, one.generation) == (generation.query, generation.generation)
+    ]
+    origin = [one for one in saved if one.id == generation.begun_from]
+    return [*own, *(as_begun_with(generation, one) for one in origin)]
 
 
 def batches(store: Store, known: Reach, checkpoint: Location | None = None) -> dict[int, Batch]:

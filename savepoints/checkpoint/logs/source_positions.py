@@ -19,10 +19,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from savepoints.checkpoint.logs.kafka_position import kafka_offsets
+from savepoints.checkpoint.logs.kafka_position import kafka_offsets, lowest_offsets
 from savepoints.errors import IncompatibleError, UsageError
+
+_T = TypeVar("_T")
 
 # One start for each source of the program, as texts.
 Starts: TypeAlias = tuple[str, ...]
@@ -116,6 +118,11 @@ def checked(text: str) -> str:
     return json.dumps(position, separators=(",", ":"))
 
 
+def is_start(word: str) -> bool:
+    """Say whether a word, of several, is a start in its stored form, or begins one."""
+    return word == _NEW or _KEPT.match(word) is not None or word.startswith("{")
+
+
 def going_on(starts: Starts, offsets: Sequence[str | None]) -> tuple[str | None, ...]:
     """Return each source's position; None for one that starts by the options of its reader.
 
@@ -153,6 +160,20 @@ def kept(starts: Starts, names: Sequence[str]) -> tuple[str, ...]:
     """Return which of the savepoint's sources, by their names, the program continues."""
     numbers = {number for one in starts if (number := _kept(one)) is not None}
     return tuple(name for number, name in enumerate(names) if number in numbers)
+
+
+def topics_kept(
+    starts: Starts, offsets: Sequence[str | None], topics: Mapping[str, _T]
+) -> dict[str, _T]:
+    """Return what is known of the topics in which the program goes on where the savepoint was.
+
+    Args:
+        offsets: Where its sources are.
+        topics: What is known of each.
+    """
+    numbers = (_kept(one) for one in starts)
+    there = lowest_offsets(offsets[one] for one in numbers if one is not None)
+    return {topic: known for topic, known in topics.items() if topic in there}
 
 
 def _beyond(source: int, known: int) -> UsageError:

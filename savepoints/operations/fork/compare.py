@@ -242,15 +242,13 @@ class _Compare:
     ) -> RunCost | None:
         """Run one query to the end; None when it is there already."""
         recover.require_present(self.store, compared.generation, compared.bound)
-        origin = compatibility.origin(self.store, compared.generation)
-        if origin is not None:
-            compatibility.require_same_topics(
-                compared.generation,
-                origin,
-                self.settings.kafka,
-                self.progress,
-                tuple(compared.bound.archives.values()),
-            )
+        compatibility.require_same_topics(
+            self.store,
+            compared.generation,
+            self.settings.kafka,
+            self.progress,
+            tuple(compared.bound.archives.values()),
+        )
         if end.is_reached(compared.position):
             return None
         runner = self._runner(compared)

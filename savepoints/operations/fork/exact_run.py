@@ -59,10 +59,8 @@ def to(
         UsageError: If it has read more already.
         SavepointsError: If the query fails.
     """
-    origin = compatibility.origin(store, generation)
-    if origin is not None:
-        archives = archives_of(settings, generation.query)
-        compatibility.require_same_topics(generation, origin, settings.kafka, progress, archives)
+    archives = archives_of(settings, generation.query)
+    compatibility.require_same_topics(store, generation, settings.kafka, progress, archives)
     query = RestoredQuery(
         query=generation.query,
         app=settings.queries[generation.query].app,

@@ -38,7 +38,7 @@ from savepoints.operations.run import pause
 from savepoints.operations.savepoint import forms
 from savepoints.plan import Progress, silent
 from savepoints.runtime import app as apps
-from savepoints.runtime import written_outputs
+from savepoints.runtime import compatibility, written_outputs
 from savepoints.runtime.app import App
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events.events import EVENT
@@ -169,7 +169,7 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
     """Read the batch and plan the merge; what was made for it is removed if that fails."""
     begun = time.monotonic()
     settings = bindings.complete(store)
-    live, cut = _live(store, settings, asked)
+    live, cut = _live(store, settings, asked, progress)
     name = live.inputs.input(asked.input_name)
     progress("reading the batch (starts Spark if it is not running)")
     from savepoints.spark.session import session, session_for
@@ -210,7 +210,9 @@ def _find_out(store: Store, asked: MergeRequest, progress: Progress) -> Prepared
     return Prepared(plan, work, late, assigned, app, settings, seconds)
 
 
-def _live(store: Store, settings: Settings, asked: MergeRequest) -> tuple[LiveQuery, CutFiles]:
+def _live(
+    store: Store, settings: Settings, asked: MergeRequest, progress: Progress
+) -> tuple[LiveQuery, CutFiles]:
     """Return the query, where its program can be given late events, and its newest batch."""
     live = store.generations.current(asked.query)
     bound = settings.bound(asked.query, "its program and sources are unknown")
@@ -223,6 +225,8 @@ def _live(store: Store, settings: Settings, asked: MergeRequest) -> tuple[LiveQu
         position |= produce_late.ends(settings.kafka, inputs.topic(name))
     else:
         inputs.archive(name)
+        # What Kafka has of a recreated topic are not the events that the query has read.
+        compatibility.require_same_topics(store, live, settings.kafka, progress, has_all=False)
         source_ends.require_one_position(asked.query, cut)
         forms.require_rows(asked.query, cut)
     found = LiveQuery.read(

@@ -13,6 +13,7 @@ from savepoints.errors import SourceDataGoneError
 from savepoints.model import Savepoint
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.sources.kafka import topics as kafka_topics
+from savepoints.store import lineage
 
 
 def find(
@@ -61,13 +62,11 @@ def notes(topics: Collection[str]) -> Iterator[str]:
 
 
 def _savepoints(context: QueryContext) -> Iterator[Savepoint]:
-    """Return the savepoints whose offsets belong to the topics that the checkpoint reads.
-
-    A reset has chosen offsets in the topics of its day, whatever is in the savepoint before it.
-    """
+    """Return the savepoints whose offsets belong to the topics that the checkpoint reads."""
     current = context.current
     for one in context.history:
         if one.generation == current.generation:
             yield one
-    if current.begun_by != "reset":
-        yield from (one for one in context.history if one.id == current.begun_from)
+    for one in context.history:
+        if one.id == current.begun_from:
+            yield lineage.as_begun_with(current, one)

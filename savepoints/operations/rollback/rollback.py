@@ -15,7 +15,7 @@ from typing import Literal
 
 from savepoints.checkpoint.cut import committed_in
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
-from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on
+from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on, topics_kept
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Form
@@ -340,12 +340,16 @@ def _refuse_unreadable(
         assumed = (*assumed, *again)
     if not asked.check_source:
         return assumed
-    goes_on = found.offsets if asked.sources is None else going_on(asked.sources, found.offsets)
+    goes_on, topics = found.offsets, found.topics
+    if asked.sources is not None:
+        goes_on = going_on(asked.sources, found.offsets)
+        # Offsets that are given are of the topics as they are now.
+        topics = topics_kept(asked.sources, found.offsets, found.topics)
     tables = context.bound.tables.values() if context.bound else ()
     versions = delta_versions.require_commits(goes_on, tables, query=found.query, ends=asked.ends)
     unreadable_versions.refuse(versions, found.query)
     there = availability.require_available(
-        goes_on, settings.kafka, topics=found.topics, archives=archives_of(settings, found.query)
+        goes_on, settings.kafka, topics=topics, archives=archives_of(settings, found.query)
     )
     return (*assumed, *available_ranges.notes(lowest_offsets(goes_on), there))
 

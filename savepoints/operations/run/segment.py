@@ -173,13 +173,17 @@ def _target(program: Program) -> KafkaEnd | TableEnd | None:
 
 
 def _require_same_topics(program: Program, generation: Generation, *, is_bounded: bool) -> None:
-    """Compare the topics where it matters: after a restore, and where an end is to be reached."""
+    """Compare the topics; also what they have after a restore, and where an end is to be reached.
+
+    Spark itself sees only a new topic that does not reach as far as the query had read.
+    """
     order, inputs = program.order, program.inputs
     origin = compatibility.origin(order.store, generation)
-    if origin is not None and (is_bounded or compatibility.is_restored(generation, origin)):
-        compatibility.require_same_topics(
-            generation, origin, inputs.kafka, order.progress, inputs.archives
-        )
+    compatibility.require_same_topics(
+        order.store, generation, inputs.kafka, order.progress, inputs.archives,
+        has_all=origin is not None
+        and (is_bounded or compatibility.is_restored(generation, origin)),
+    )  # fmt: skip
 
 
 def _runner(program: Program, generation: Generation, layouts: ProgramLayout) -> Runner:

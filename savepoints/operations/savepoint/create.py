@@ -56,7 +56,7 @@ from savepoints.operations.savepoint import forms as saved_forms
 from savepoints.operations.savepoint.topic_ends import TopicObservation
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.spark import causes
-from savepoints.store import bindings
+from savepoints.store import bindings, lineage
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest, native
@@ -466,7 +466,9 @@ def _make(
             application=plan.application,
             code_version=plan.code_version,
             settings=files.conf,
-            topics=topic_ids.known_ids(files.cut.offsets, store.settings.kafka, progress),
+            topics=topic_ids.known_ids(
+                files.cut, lineage.of_topics(store, generation), store.settings.kafka, progress
+            ),
             tags=plan.tags,
             description=plan.description,
             kind=plan.kind,

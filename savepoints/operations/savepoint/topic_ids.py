@@ -1,19 +1,22 @@
 """Kafka's ids of the topics that a savepoint has offsets of, asked when it is taken.
 
 An offset means something in one topic only: a topic that was deleted and recreated under its name
-has other records at the same offsets, and only its id tells.
+has other records at the same offsets, and only its id tells. The batch that is saved may be older
+than the topic of today, so what savepoints before it were told counts, too.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from savepoints.checkpoint.logs.kafka_position import kafka_offsets
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import message_of
+from savepoints.model import Cut, Savepoint
 from savepoints.plan import Progress
 from savepoints.sources.kafka import topics
+from savepoints.sources.kafka.topics import TopicEnds
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,30 +25,71 @@ _TIMEOUT_SECONDS = 3.0
 
 
 def known_ids(
-    positions: Sequence[str | None], settings: KafkaSettings, progress: Progress
+    cut: Cut, line: Iterable[Savepoint], settings: KafkaSettings, progress: Progress
 ) -> dict[str, str]:
-    """Return the id of each topic among source positions; without those that are not known.
+    """Return the id of each topic that a cut has offsets of; without those that are not known.
 
     It never fails: what kept it from knowing is logged and shown as progress.
 
     Args:
+        line: What savepoints know of the same checkpoint; see `lineage.of_topics`.
         settings: Where Kafka is; it is not asked when no broker is configured.
     """
-    names = {name for position in positions for name in kafka_offsets(position) or ()}
-    if not names:
+    offsets = lowest_offsets(cut.offsets)
+    if not offsets:
         return {}
     problem = "no broker is configured"
     found: dict[str, str] = {}
     if settings.bootstrap_servers:
         try:
-            found = topics.ids(names, settings, _TIMEOUT_SECONDS)
             problem = "Kafka has no such topic, or is older than 2.8"
+            ids = topics.ids(offsets, settings, _TIMEOUT_SECONDS)
+            known = sorted(line, key=lambda one: one.cut.batch_id)
+            others = [name for name, id_ in ids.items() if _others(name, id_, known)]
+            if others:
+                problem = "it was deleted and recreated, and the batch may have read either"
+            ends = topics.ends(others, settings, _TIMEOUT_SECONDS)
+            for name, id_ in ids.items():
+                of = id_ if name not in ends else _read_by(cut, name, ends[name], known)
+                if of is not None:
+                    found[name] = of
         except Exception as error:  # noqa: BLE001  (whatever it is, the savepoint is more important)
             problem = message_of(error)
-    unknown = sorted(names - found.keys())
+    unknown = sorted(offsets.keys() - found.keys())
     if unknown:
         level = logging.WARNING if settings.bootstrap_servers else logging.INFO
         _LOG.log(level, "the ids of topics %s were not recorded: %s", ", ".join(unknown), problem)
         if settings.bootstrap_servers:
             progress(f"could not record the ids of topics {', '.join(unknown)}: {problem}")
     return found
+
+
+def _others(topic: str, now: str, line: Iterable[Savepoint]) -> bool:
+    """Return True if a topic has had another id."""
+    return any(one.topics.get(topic, now) != now for one in line)
+
+
+def _read_by(cut: Cut, topic: str, now: TopicEnds, line: Sequence[Savepoint]) -> str | None:
+    """Return the id of the topic that was read up to a cut, None if both may have been.
+
+    Kafka was asked after the batch, maybe long after it, when the query stood still.
+
+    Args:
+        now: The topic of that name as it is now.
+        line: The oldest batch first.
+    """
+    saved = [one for one in line if topic in one.topics]
+    after = next((one for one in saved if one.cut.batch_id >= cut.batch_id), None)
+    if after is not None and after.topics[topic] != now.id:
+        return after.topics[topic]
+    before = [one for one in saved if one.cut.batch_id < cut.batch_id]
+    if not before or before[-1].topics[topic] == now.id:
+        return now.id
+    was = lowest_offsets(before[-1].cut.offsets)[topic]
+    read = lowest_offsets(cut.offsets)[topic]
+    if any(read.get(part, offset) < offset for part, offset in was.items()):
+        return now.id
+    ends = dict(enumerate(now.ends))
+    if read == was or any(offset > ends.get(part, -1) for part, offset in read.items()):
+        return before[-1].topics[topic]
+    return None

@@ -12,7 +12,7 @@ from savepoints.model import OutputVersion
 from savepoints.outputs.compare import by_key
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 # What a metric may be; None when SQL gives null, such as the mean of nothing.
 Figure = int | float | Decimal | None
@@ -62,7 +62,7 @@ def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) ->
     query = sql.strip().rstrip(";")
     try:
         # As a subquery it can only read; a comment at its end must not swallow the parenthesis.
-        rows = spark.sql(f"SELECT * FROM (\n{query}\n)").limit(2).collect()  # noqa: S608
+        rows = _shown(spark.sql(f"SELECT * FROM (\n{query}\n)").limit(2)).collect()  # noqa: S608
     except PySparkException as error:
         raise UsageError(
             f"the metric {name} cannot be computed: {str(error).strip().partition(chr(10))[0]}",
@@ -79,6 +79,22 @@ def _figure(spark: SparkSession, name: str, sql: str, outputs: Sequence[str]) ->
         )
     figure: Figure = values[0][0]
     return figure
+
+
+def _shown(frame: DataFrame) -> DataFrame:
+    """Return it with everything but numbers as text: Python has no time after the year 9999."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import NumericType
+
+    numbered = frame.toDF(*map(str, range(len(frame.columns))))
+    return numbered.select(
+        *(
+            F.col(one.name)
+            if isinstance(one.dataType, NumericType)
+            else F.col(one.name).cast("string")
+            for one in numbered.schema
+        )
+    )
 
 
 def _is_figure(value: object) -> bool:

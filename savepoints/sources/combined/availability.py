@@ -50,7 +50,8 @@ def require_available(
     if not wanted:
         return []
     names = {topic for topic, _, _ in wanted}
-    _require_same(names, topics or {}, settings)
+    known_ids = topics or {}
+    require_same({one: known_ids[one] for one in names & known_ids.keys()}, settings)
     found = available_ranges.ranges(names, settings, archives)
     known: dict[str, set[int]] = {}
     for topic, partition, _ in wanted:
@@ -95,8 +96,13 @@ def require_available(
     return [one for one in available if one is not None]
 
 
-def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSettings) -> None:
-    now = kafka_topics.ids(names & known.keys(), settings)
+def require_same(known: Mapping[str, str], settings: KafkaSettings) -> None:
+    """Check that topics still have the ids that they had when offsets of them were saved.
+
+    Raises:
+        SourceDataGoneError: If one was deleted and recreated.
+    """
+    now = kafka_topics.ids(known, settings)
     renewed = sorted(name for name, found in now.items() if found != known[name])
     if renewed:
         which = (
@@ -108,7 +114,7 @@ def _require_same(names: set[str], known: Mapping[str, str], settings: KafkaSett
             f"{which} deleted and recreated at {settings.bootstrap_servers} since the savepoint "
             "was taken, so the saved offsets now refer to other records",
             hint="choose a newer savepoint (savepoints list --check-sources), or start over with "
-            "the new topic: savepoints reset QUERY --to-earliest",
+            "the new topic: savepoints reset QUERY --to-earliest --allow-data-loss",
             topics=[
                 {"topic": name, "wanted_id": known[name], "found_id": now[name]} for name in renewed
             ],

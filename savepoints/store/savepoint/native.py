@@ -19,6 +19,8 @@ from typing import NamedTuple, TypeVar
 
 from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles
+from savepoints.checkpoint.logs import source_positions
+from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.small_files import Skeleton, may_change
 from savepoints.errors import NotAlignedError, TargetExistsError
 from savepoints.io import Location, ObjectInfo, in_parallel
@@ -328,6 +330,19 @@ def restored_by(checkpoint: Location) -> str | None:
     except FileNotFoundError:
         return None
     return first if is_id(first) else None
+
+
+def restored_sources(checkpoint: Location) -> Starts:
+    """Return where the sources of a restored checkpoint were told to go on, as its mark says.
+
+    Returns:
+        Empty for a checkpoint whose sources go on where those of its savepoint were.
+    """
+    try:
+        words = _owner(checkpoint).split()
+    except FileNotFoundError:
+        return ()
+    return tuple(one for one in words if source_positions.is_start(one))
 
 
 def _same(source: ObjectInfo, stored: ObjectInfo | None) -> bool:
