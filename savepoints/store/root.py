@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import TypeVar
 
 from savepoints.config.settings import Settings
@@ -114,7 +115,8 @@ class Store:
         if not store.exists():
             raise StoreNotFoundError(
                 f"there is no store at {store.root}: the file {_MARK} is missing",
-                hint=f"correct the URI, or create the store: savepoints init --store {store.root}",
+                hint="correct the URI, or create the store: savepoints init --store "
+                f"{quote(str(store.root))}",
                 uri=str(store.root),
             )
         return store
@@ -136,7 +138,7 @@ class Store:
             raise IncompatibleError(
                 f"{self.root / _MARK} contains {mark[:100]!r} instead of {FORMAT}",
                 hint="use the version of savepoints that created this store; if the file is "
-                f"damaged, delete it and run: savepoints init --store {self.root}",
+                f"damaged, delete it and run: savepoints init --store {quote(str(self.root))}",
                 uri=str(self.root),
             )
         return True

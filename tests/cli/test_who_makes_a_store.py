@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 
 import pyarrow as pa
@@ -27,6 +28,23 @@ def test_trap_an_empty_prefix_looks_like_a_store_without_savepoints(
     assert (called.code, called.error["name"]) == (10, "StoreNotFoundError")
     assert f"there is no store at {nowhere}" in called.error["message"]
     assert f"savepoints init --store {nowhere}" in called.error["hint"]
+
+
+def test_trap_the_next_command_of_a_path_with_a_blank_is_of_another_path(
+    on_local: Location, call: Call
+) -> None:
+    store, backup = str(on_local / "my store"), str(on_local / "my backup")
+    missing = call("list", "--store", store, "-o", "json").error["hint"]
+
+    assert call(*words_after(missing, "create the store: savepoints")).code == 0
+    take(Store.open(store), unpack("rocksdb", on_local / "checkpoint"))
+    copied = call("copy", "latest", backup, "--yes", "--store", store).out
+    assert call(*words_after(copied, "savepoints")).code == 0
+
+
+def words_after(text: str, begin: str) -> list[str]:
+    """Return the arguments of a command that stands at the end of a text, as a shell has them."""
+    return shlex.split(text.rpartition(f"{begin} ")[2])
 
 
 def test_a_directory_with_something_else_in_it_is_no_store(place: Location) -> None:
