@@ -111,15 +111,22 @@ class Store:
             StoreNotFoundError: If the bucket or directory does not exist, or is no store.
             CredentialsError: If it may not be read.
         """
-        store = cls.at(uri, settings=settings, any_line=any_line)
-        if not store.exists():
+        return cls.at(uri, settings=settings, any_line=any_line).require()
+
+    def require(self: _S) -> _S:  # noqa: PYI019
+        """Return the store, if there still is one: its disk may be gone since it was opened.
+
+        Raises:
+            StoreNotFoundError: If there is none.
+        """
+        if not self.exists():
             raise StoreNotFoundError(
-                f"there is no store at {store.root}: the file {_MARK} is missing",
+                f"there is no store at {self.root}: the file {_MARK} is missing",
                 hint="correct the URI, or create the store: savepoints init --store "
-                f"{quote(str(store.root))}",
-                uri=str(store.root),
+                f"{quote(str(self.root))}",
+                uri=str(self.root),
             )
-        return store
+        return self
 
     def exists(self) -> bool:
         """Return True if somebody has made this store.

@@ -141,7 +141,7 @@ def _status(error: SavepointsError) -> HTTPStatus:
 
 def _difference(store: Store, before: str, after: str) -> str:
     """Return a page that asks for two savepoints, and compares what the catalog says of them."""
-    store = store.snapshot()
+    store = store.require().snapshot()
     known = catalog.select(store.catalog.all())
     names = [one.id for one in known] + [tag for one in known for tag in one.tags]
     template = environment().get_template("difference.html.j2")

@@ -70,6 +70,18 @@ def test_each_request_sees_the_store_as_it_is_then(served: Served) -> None:
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
+@pytest.mark.parametrize("path", ["/", "/diff", "/diff?before=golden&after=latest"])
+def test_trap_a_store_whose_disk_is_gone_looks_like_one_without_savepoints(
+    path: str, served: Served
+) -> None:
+    served.store.root.delete([info.path for info in served.store.root.list()])
+
+    status, html, _ = served.ask(path)
+
+    assert status == 404
+    assert f"there is no store at {served.store.root}" in html
+
+
 def test_there_is_nothing_to_write_with(served: Served) -> None:
     before = contents(served.store.root)
 
