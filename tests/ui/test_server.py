@@ -122,6 +122,18 @@ def test_two_savepoints_are_compared_by_any_of_their_names(served: Served) -> No
     assert "Compare two savepoints" in served.ask("/diff")[1]
 
 
+def test_trap_relative_names_cannot_be_compared_where_there_are_several_queries(
+    served: Served,
+) -> None:
+    served.store.catalog.add(savepoint(3, query="impressions"))
+
+    status, html, _ = served.ask("/diff?before=latest~1&after=latest&query=clicks")
+
+    assert status == 200
+    assert "savepoints diff sp-20261120-110000-000001 sp-20261120-120000-000002" in html
+    assert 'name="query" value="clicks"' in html
+
+
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [

@@ -22,6 +22,7 @@ from savepoints.errors import (
     CheckpointNotFoundError,
     NoCommittedBatchError,
     SavepointNotFoundError,
+    SavepointsError,
     UsageError,
     message_of,
 )
@@ -478,6 +479,6 @@ def _without_rows(made: Manifest, error: Exception) -> Manifest:
         made.savepoint.id,
         reason,
         made.savepoint.id,
-        exc_info=error,
+        exc_info=None if isinstance(error, SavepointsError) else error,
     )
     return replace(made, savepoint=replace(made.savepoint, rows_missing=reason))
