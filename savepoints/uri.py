@@ -111,7 +111,7 @@ class Uri:
                 "hdfs://namenode:8020/path or a local path",
                 uri=text,
             )
-        bucket, _, path = rest.partition("/") if scheme in _WITH_BUCKET else ("", "", rest)
+        bucket, _, path = rest.partition("/") if scheme in _WITH_BUCKET else ("", "", _rooted(rest))
         if scheme == "abfss" and not _AZURE.fullmatch(bucket):
             raise UsageError(
                 f"the Azure URI {scheme}://{_hidden(bucket)} does not name a container and an "
@@ -172,6 +172,16 @@ class Uri:
     def system(self) -> tuple[str, str]:
         """Name the store, within which most can copy files without passing through us."""
         return (self.scheme, self.bucket)
+
+
+def _rooted(rest: str) -> str:
+    """Return what follows `file://`; what stands there without a `/` is a host, no directory."""
+    if not rest.startswith("/"):
+        raise UsageError(
+            f"the URI file://{rest} does not name a local path",
+            hint=f"write file:///{rest.removeprefix('localhost/')}, or the path alone",
+        )
+    return rest
 
 
 def _local(path: str) -> str:

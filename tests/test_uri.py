@@ -19,6 +19,17 @@ def test_trap_a_link_leads_to_the_same_place_in_any_form(tmp_path: Path) -> None
         assert str(Uri.parse(text)) == f"{tmp_path.resolve()}/lake/x"
 
 
+@pytest.mark.parametrize(
+    "text", ["file://localhost/lake", "file://lake/x", "file://~/x", "file://"]
+)
+def test_trap_the_host_of_a_local_uri_is_a_directory(text: str) -> None:
+    """Of `file://localhost/lake` a directory /localhost was made; Spark refuses each of these."""
+    with pytest.raises(UsageError, match="does not name a local path") as refused:
+        Uri.parse(text)
+
+    assert "write file:///" in refused.value.hint
+
+
 def test_trap_a_tilde_is_the_user_s_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -29,6 +29,8 @@ from savepoints.plan import Plan
 SCHEMA_VERSION = 1
 # Wider than any row of a table.
 _PIPED_WIDTH = 1_000
+# To how many signs a column of a table may be folded.
+_NARROWEST = 4
 # Columns of numbers, aligned right so that they are easy to compare.
 _NUMERIC = {"batch", "rows", "bytes", "files", "operator", "partitions"}
 
@@ -81,7 +83,14 @@ class Terminal:
             columns, widths = _without(columns, at), _without(widths, at)
             shown = [_without(row, at) for row in shown]
         plain = all(cell.isprintable() for row in shown for cell in row)
-        if plain and sum(widths) + 3 * len(widths) <= self.out.width:
+        fits = sum(widths) + 3 * len(widths) <= self.out.width
+        # Of a table that is wider even with narrow columns, rich cuts ids and leaves cells empty:
+        # then the terminal wraps the lines.
+        least = (
+            width if name == "id" else min(width, _NARROWEST)
+            for name, width in zip(columns, widths, strict=True)
+        )
+        if plain and (fits or sum(least) + 3 * len(widths) > self.out.width):
             self._fitting(columns, shown, widths)
             return
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -10,6 +10,8 @@ from savepoints.errors import UsageError
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIMPLE = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _ISO = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII)
+# What is shorter is written as 0, or is none: a schedule of it would be due for ever.
+_SHORTEST_SECONDS = 0.001
 _LONGEST_SECONDS = timedelta(days=36500).total_seconds()
 
 
@@ -17,7 +19,8 @@ def parse_duration(text: str) -> timedelta:
     """Read a duration such as `90s`, `15m`, `36h`, `7d` or `PT15M`.
 
     Raises:
-        UsageError: If it is not a duration, is zero, or is longer than a hundred years.
+        UsageError: If it is not a duration, is shorter than a millisecond, or is longer than a
+            hundred years.
     """
     if match := _SIMPLE.fullmatch(text):
         seconds = float(match.group(1)) * _UNITS[match.group(2)]
@@ -26,7 +29,7 @@ def parse_duration(text: str) -> timedelta:
         seconds = days * 86400 + hours * 3600 + minutes * 60 + rest
     else:
         seconds = 0.0
-    if not 0 < seconds <= _LONGEST_SECONDS:
+    if not _SHORTEST_SECONDS <= seconds <= _LONGEST_SECONDS:
         raise UsageError(
             f"{text!r} is not a valid duration",
             hint="write a positive duration of at most 36500d, such as 90s, 15m, 36h, 7d or PT15M",

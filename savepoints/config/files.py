@@ -6,6 +6,7 @@ Each place is a layer of keys; a layer wins over those after it. `settings` comb
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from savepoints.config import secrets
 from savepoints.errors import UsageError
 
 FILE = "savepoints.toml"
@@ -137,6 +139,22 @@ def refuse_unknown_variables(settings: Iterable[str]) -> None:
             else f"unset it, or use one of the known variables: {', '.join(sorted(known))}",
             variable=name,
         )
+
+
+def not_json(error: ValueError) -> UsageError:
+    """Return the error for a variable; pydantic-settings names a class of its own instead."""
+    cause = error.__cause__
+    value = cause.doc if isinstance(cause, json.JSONDecodeError) else None
+    names = [
+        name for name in os.environ if name.upper().startswith(PREFIX) and os.environ[name] == value
+    ]
+    if not names:
+        return UsageError(secrets.mask(str(error)), hint="correct the environment variable")
+    return UsageError(
+        f"the environment variable {names[0]} is not JSON: {cause}",
+        hint='write a table as {"key": "value"} and a list as ["value"]',
+        variable=names[0],
+    )
 
 
 def _places(file: Path | None) -> list[tuple[Path, str, tuple[str, ...]]]:

@@ -431,9 +431,7 @@ def combine(
     except ValidationError as error:
         raise _explained(error, files) from None
     except ValueError as error:  # Raised by pydantic-settings for a variable that is not JSON.
-        raise UsageError(
-            secrets.mask(str(error)), hint="correct the environment variable"
-        ) from None
+        raise config_files.not_json(error) from None
     return settings
 
 
@@ -445,15 +443,24 @@ def _explained(error: ValidationError, files: Sequence[Layer]) -> UsageError:
     where = re.sub(f"^{config_files.ENVIRONMENT} ", "the environment variable ", origin)
     if first["type"] != "extra_forbidden":
         problem = first["msg"].removeprefix("Value error, ")
-        return UsageError(
-            f"setting {key}: {problem}", hint=f"correct the setting in {where}", setting=key
-        )
+        hint = f"correct the setting in {where}"
+        if first["type"] == "string_type" and isinstance(first["input"], Mapping):
+            dotted = ".".join((path[-1], *_first_path(first["input"])))
+            hint = f'a name with dots needs quotes, "{dotted}"; {hint}'
+        return UsageError(f"setting {key}: {problem}", hint=hint, setting=key)
     close = difflib.get_close_matches(path[-1], _known_keys(path[:-1]), n=1)
     return UsageError(
         f"there is no setting {key}",
         hint=f"did you mean {close[0]}?" if close else f"remove the key from {where}",
         setting=key,
     )
+
+
+def _first_path(table: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the names that lead to the first value of a table."""
+    for name, value in table.items():
+        return (name, *(_first_path(value) if isinstance(value, Mapping) else ()))
+    return ()
 
 
 def environment() -> Layer:

@@ -7,6 +7,7 @@ Only those of `kafka_figures` come from elsewhere.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from savepoints import whole_file
-from savepoints.errors import EnvironmentUnfitError, MissingExtraError
+from savepoints.config.secrets import mask
+from savepoints.errors import EnvironmentUnfitError, MissingExtraError, SavepointsError
 from savepoints.model import Savepoint
 from savepoints.observe import kafka_figures
 from savepoints.store.locks import journal
@@ -24,7 +26,11 @@ from savepoints.store.tables.events import Event
 from savepoints.store.tables.merge_ledger import DROPPED
 
 if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
     from prometheus_client import CollectorRegistry
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,12 @@ MetricValues = dict[tuple[str, ...], Any]
 
 
 def of_store(store: Store) -> dict[str, MetricValues]:
-    """Count all metrics of a store; see `values`, and `kafka_figures` for those of Kafka."""
+    """Count all metrics of a store; see `values`, and `kafka_figures` for those of Kafka.
+
+    Raises:
+        StoreNotFoundError: If there is none: without figures, no alert would say so.
+    """
+    store.require()
     counted = values(store.catalog.all(), store.events.all(), journal.all_unfinished(store.root))
     return {**counted, **kafka_figures.of_store(store)}
 
@@ -195,16 +206,32 @@ def serve(store: Store, port: int, address: str = "127.0.0.1") -> tuple[int, Any
         EnvironmentUnfitError: If it cannot listen there.
     """
     _require()
-    from prometheus_client import start_http_server
+    from prometheus_client import make_wsgi_app, start_http_server
 
+    counting = registry(store)
     try:
-        server, _ = start_http_server(port, address, registry(store))
+        server, _ = start_http_server(port, address, counting)
     except OSError as error:
         raise EnvironmentUnfitError(
             f"savepoints metrics cannot listen on {address}:{port}: {error.strerror}",
             hint="choose another --address, or another port with --serve; 0 is any free one",
         ) from None
+    server.set_app(_explaining(make_wsgi_app(counting)))
     return int(server.server_port), server
+
+
+def _explaining(application: WSGIApplication) -> WSGIApplication:
+    """Answer with an error what cannot be counted; Python's server would print a traceback."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        try:
+            return application(environ, start_response)
+        except SavepointsError as error:
+            _LOG.error("the metrics could not be counted: %s", error.message)
+            start_response("503 Service Unavailable", [("Content-Type", "text/plain")])
+            return [mask(f"{error}\n").encode()]
+
+    return answer
 
 
 def registry(store: Store) -> CollectorRegistry:

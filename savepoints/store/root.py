@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Self
 
 from savepoints.config.settings import Settings
@@ -107,14 +108,22 @@ class Store:
             StoreNotFoundError: If the bucket or directory does not exist, or is no store.
             CredentialsError: If it may not be read.
         """
-        store = cls.at(uri, settings=settings, any_line=any_line)
-        if not store.exists():
+        return cls.at(uri, settings=settings, any_line=any_line).require()
+
+    def require(self) -> Self:
+        """Return the store, if there still is one: its disk may be gone since it was opened.
+
+        Raises:
+            StoreNotFoundError: If there is none.
+        """
+        if not self.exists():
             raise StoreNotFoundError(
-                f"there is no store at {store.root}: the file {_MARK} is missing",
-                hint=f"correct the URI, or create the store: savepoints init --store {store.root}",
-                uri=str(store.root),
+                f"there is no store at {self.root}: the file {_MARK} is missing",
+                hint="correct the URI, or create the store: savepoints init --store "
+                f"{quote(str(self.root))}",
+                uri=str(self.root),
             )
-        return store
+        return self
 
     def exists(self) -> bool:
         """Return True if somebody has made this store.
@@ -133,7 +142,7 @@ class Store:
             raise IncompatibleError(
                 f"{self.root / _MARK} contains {mark[:100]!r} instead of {FORMAT}",
                 hint="use the version of savepoints that created this store; if the file is "
-                f"damaged, delete it and run: savepoints init --store {self.root}",
+                f"damaged, delete it and run: savepoints init --store {quote(str(self.root))}",
                 uri=str(self.root),
             )
         return True

@@ -42,8 +42,9 @@ def gather(
 
     Raises:
         QueryNotFoundError: If the store does not know the query.
+        StoreNotFoundError: If there is no store any more, as on a disk that was unmounted.
     """
-    store = store.snapshot()
+    store = store.require().snapshot()
     operations = _read(lambda: journal.all_operations(store.root))
     facts = StoreFacts(
         str(store.root),

@@ -101,7 +101,9 @@ def application(store: Store, *, sources: bool = True) -> Starlette:
 
     def pair(request: Request) -> str:
         asked = request.query_params
-        return _difference(store, asked.get("before", ""), asked.get("after", ""))
+        return _difference(
+            store, asked.get("before", ""), asked.get("after", ""), asked.get("query", "")
+        )
 
     return Starlette(
         routes=[
@@ -139,22 +141,24 @@ def _status(error: SavepointsError) -> HTTPStatus:
     return HTTPStatus.SERVICE_UNAVAILABLE
 
 
-def _difference(store: Store, before: str, after: str) -> str:
+def _difference(store: Store, before: str, after: str, query: str) -> str:
     """Return a page that asks for two savepoints, and compares what the catalog says of them."""
-    store = store.snapshot()
+    store = store.require().snapshot()
     known = catalog.select(store.catalog.all())
     names = [one.id for one in known] + [tag for one in known for tag in one.tags]
     template = environment().get_template("difference.html.j2")
     if not (before and after):
         return template.render(
-            store=store.root, names=names, before=before, after=after, changes=(), command=""
-        )
-    first, second = store.catalog.find(before), store.catalog.find(after)
+            store=store.root, names=names, before=before, after=after, query=query, changes=(),
+            command="",
+        )  # fmt: skip
+    first, second = (store.catalog.find(one, query=query or None) for one in (before, after))
     return template.render(
         store=store.root,
         names=names,
         before=first.id,
         after=second.id,
+        query=query,
         changes=savepoint_rows.changes(first, second),
         command=f"savepoints diff {first.id} {second.id}",
     )

@@ -160,6 +160,20 @@ def test_a_list_fits_into_80_columns(
         assert "complete" in line
 
 
+@pytest.mark.parametrize("columns", [20, 30, 40])
+def test_trap_a_narrow_terminal_gets_ids_without_their_ends(
+    columns: int, call: Call, local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off, all of a day were the same; the other columns were empty."""
+    local_store.catalog.add(one := savepoint(1, query="order_totals"))
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    out = call("list", "--store", str(local_store.root)).out
+
+    (line,) = [line for line in out.splitlines() if one.id in line]
+    assert line.split() == [one.id, "order_totals", "1", "complete"]
+
+
 def test_list_of_an_empty_store_is_no_error(call: Call, store: Store) -> None:
     at = ("--store", str(store.root))
 

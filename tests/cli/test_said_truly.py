@@ -29,6 +29,25 @@ def test_trap_locate_prints_nothing_where_no_output_is_known(
     assert "attach(…, outputs=" in called.err
 
 
+def test_trap_locate_prints_a_path_that_only_a_shell_and_we_understand(
+    call: Call, on_local: Location, local_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(local_store, unpack("rocksdb", on_local / "checkpoint"))
+    monkeypatch.setenv("HOME", str(on_local))
+    tables = {"home": "~/a table/", "there": "tables/b", "lake": "s3a://lake/c"}
+    settings = "\n".join(f'{name} = "{uri}"' for name, uri in tables.items())
+    bound = '[queries.totals]\napp = "a:b"\ncheckpoints = "c"\n[queries.totals.outputs]\n'
+    Path("savepoints.toml").write_text(bound + settings)
+
+    found = call("locate", "totals", "--store", str(local_store.root), "-o", "json").document
+
+    assert found["located"]["outputs"] == {
+        "home": f"{on_local}/a table",
+        "there": f"{Path.cwd()}/tables/b",
+        "lake": "s3a://lake/c",
+    }
+
+
 def test_trap_the_next_step_is_a_run_of_what_has_no_application(
     call: Call, on_local: Location, local_store: Store
 ) -> None:

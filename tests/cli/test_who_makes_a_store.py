@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -27,6 +29,36 @@ def test_trap_an_empty_prefix_looks_like_a_store_without_savepoints(
     assert (called.code, called.error["name"]) == (10, "StoreNotFoundError")
     assert f"there is no store at {nowhere}" in called.error["message"]
     assert f"savepoints init --store {nowhere}" in called.error["hint"]
+
+
+@pytest.mark.parametrize("words", [(), ("-o", "json"), ("--to", "x.prom")])
+def test_trap_metrics_of_no_store_are_a_file_without_figures(
+    words: tuple[str, ...], on_local: Location, call: Call, tmp_path: Path
+) -> None:
+    """Alerts about what is no longer there are silent."""
+    (tmp_path / "x.prom").write_text("as it was")
+
+    called = call("metrics", *words, "--store", str(on_local / "stroe"))
+
+    assert (called.code, called.out) == (10, "")
+    assert (tmp_path / "x.prom").read_text() == "as it was"
+
+
+def test_trap_the_next_command_of_a_path_with_a_blank_is_of_another_path(
+    on_local: Location, call: Call
+) -> None:
+    store, backup = str(on_local / "my store"), str(on_local / "my backup")
+    missing = call("list", "--store", store, "-o", "json").error["hint"]
+
+    assert call(*words_after(missing, "create the store: savepoints")).code == 0
+    take(Store.open(store), unpack("rocksdb", on_local / "checkpoint"))
+    copied = call("copy", "latest", backup, "--yes", "--store", store).out
+    assert call(*words_after(copied, "savepoints")).code == 0
+
+
+def words_after(text: str, begin: str) -> list[str]:
+    """Return the arguments of a command that stands at the end of a text, as a shell has them."""
+    return shlex.split(text.rpartition(f"{begin} ")[2])
 
 
 def test_a_directory_with_something_else_in_it_is_no_store(place: Location) -> None:

@@ -65,7 +65,7 @@ def test_a_duration_is_written_in_the_largest_unit(text: str) -> None:
     "text",
     [
         *("", "5", "m", "-5m", "0s", "0ms", "PT0S", "P", "PT", "5 m", "5w", "1h30m", "P1M", "PT1D"),
-        *("+5m", "5M", "1e3s", "nan", "infs", ".5s"),
+        *("+5m", "5M", "1e3s", "0.5ms", "0.0001ms", "PT0.0001S", "nan", "infs", ".5s"),
         *("9s\n", "9999999999d", "36501d"),
     ],
 )

@@ -421,6 +421,11 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
         ('[hooks]\nurl = "https:///x"', r"hooks\.url: it must .* and name a host"),
         ('[hooks]\nurl = "https://a:b@host/x"', r"hooks\.url: the credentials .* hooks\.command"),
         ('[hooks]\ncommand = "tell \'x"', r"hooks\.command: it has an unclosed quote"),
+        ("[compare.thresholds]\nseconds = inf", r"thresholds\.seconds: .* finite"),
+        (
+            '[kafka.options]\nsasl.jaas.config = "x"',
+            r'a name with dots needs quotes, "sasl\.jaas\.config"; correct the setting in',
+        ),
         ('[queries.q]\napp = "a:b"', r"setting queries\.q\.checkpoints"),
         ('[queries.q]\napp = "a:b"\ncheckpoints = "c"\nevery = "soon"', r"q\.every: .*soon"),
     ],
@@ -445,9 +450,13 @@ def test_a_wrong_value_says_where_it_stands(file: Path, monkeypatch: pytest.Monk
     assert refused.value.hint == f"correct the setting in {variable}"
 
     monkeypatch.delenv("SAVEPOINTS_RETENTION__KEEP_LAST")
-    monkeypatch.setenv("SAVEPOINTS_RETENTION", "{no json")
-    with pytest.raises(UsageError, match="retention"):
-        config_settings.load()
+    for name in ("SAVEPOINTS_RETENTION", "SAVEPOINTS_KAFKA__OPTIONS"):
+        with monkeypatch.context() as patch:
+            patch.setenv("SAVEPOINTS_KAFKA__BOOTSTRAP_SERVERS", "broker:9092")
+            patch.setenv(name, '{"sasl.password": "planted-secret"')
+            with pytest.raises(UsageError, match=f"variable {name} is not JSON") as refused:
+                config_settings.load()
+            assert "planted" not in str(refused.value)
 
 
 def test_an_unknown_profile_is_refused_and_the_known_are_named(file: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import urllib.request
 from datetime import timedelta
+from urllib.error import HTTPError
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from savepoints.errors import StoreNotFoundError
 from savepoints.handle import Store
 from savepoints.model import Edit
 from savepoints.observe import metrics
@@ -140,6 +142,25 @@ def test_the_endpoint_counts_anew_at_each_scrape(counted: Store) -> None:
 
     name = 'savepoints_captured_bytes_total{query="clicks"}'
     assert (before[name], after[name]) == (1500, 1600)
+
+
+def test_trap_a_store_whose_disk_is_gone_has_no_figures_and_no_alert(
+    counted: Store, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    port, server = metrics.serve(counted, 0)
+    try:
+        counted.root.delete([info.path for info in counted.root.list()])
+        with pytest.raises(HTTPError, match="503") as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
+    finally:
+        server.shutdown()
+
+    missing = f"there is no store at {counted.root}"
+    assert missing in refused.value.read().decode()
+    assert missing in caplog.text
+    assert "Traceback" not in capfd.readouterr().err
+    with pytest.raises(StoreNotFoundError, match=missing):
+        metrics.text(counted)
 
 
 def test_an_empty_store_has_no_figures_and_no_error(local_store: Store) -> None:

@@ -70,6 +70,18 @@ def test_each_request_sees_the_store_as_it_is_then(served: Served) -> None:
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
 
 
+@pytest.mark.parametrize("path", ["/", "/diff", "/diff?before=golden&after=latest"])
+def test_trap_a_store_whose_disk_is_gone_looks_like_one_without_savepoints(
+    path: str, served: Served
+) -> None:
+    served.store.root.delete([info.path for info in served.store.root.list()])
+
+    status, html, _ = served.ask(path)
+
+    assert status == 404
+    assert f"there is no store at {served.store.root}" in html
+
+
 def test_there_is_nothing_to_write_with(served: Served) -> None:
     before = contents(served.store.root)
 
@@ -108,6 +120,18 @@ def test_two_savepoints_are_compared_by_any_of_their_names(served: Served) -> No
     assert "savepoints diff sp-20261120-110000-000001 sp-20261120-120000-000002" in html
     assert '<td class="n">+1</td>' in html
     assert "Compare two savepoints" in served.ask("/diff")[1]
+
+
+def test_trap_relative_names_cannot_be_compared_where_there_are_several_queries(
+    served: Served,
+) -> None:
+    served.store.catalog.add(savepoint(3, query="impressions"))
+
+    status, html, _ = served.ask("/diff?before=latest~1&after=latest&query=clicks")
+
+    assert status == 200
+    assert "savepoints diff sp-20261120-110000-000001 sp-20261120-120000-000002" in html
+    assert 'name="query" value="clicks"' in html
 
 
 @pytest.mark.parametrize(

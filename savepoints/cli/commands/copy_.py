@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import click
 
 from savepoints.cli.names import savepoint_names
@@ -43,7 +45,7 @@ def command(
             ("destination", done.destination),
             ("files", f"{copied}, {done.objects_there} already there"),
             ("took", f"{done.seconds:.2f} s"),
-            ("next", f"savepoints verify {done.savepoint_id} --store {done.destination}"),
+            ("next", f"savepoints verify {done.savepoint_id} --store {quote(done.destination)}"),
         ],
         copied=done,
     )

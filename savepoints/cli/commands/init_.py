@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from savepoints.cli.options import Invocation, common, tables_written
-from savepoints.errors import TargetExistsError
+from savepoints.errors import TargetExistsError, UsageError
 from savepoints.uri import tables_of
 
 
@@ -56,6 +56,12 @@ def command(
             f"the file {file} already exists",
             hint="write to another file with --file, or show the effective settings: "
             "savepoints config",
+            file=str(file),
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"the settings cannot be written to {file}: {error.strerror}",
+            hint="create its directory, or choose another file with --file",
             file=str(file),
         ) from None
     marks = text.count(init.FILL_IN) - 1

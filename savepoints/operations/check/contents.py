@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from shlex import quote
 
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.io import Location, in_parallel
@@ -57,7 +58,8 @@ def check_contents(store: Store) -> list[Seen]:
                 "store",
                 "warning",
                 what,
-                f"create it: savepoints init --store {store.root} (savepoints run also does this)",
+                f"create it: savepoints init --store {quote(str(store.root))} (savepoints run also "
+                "does this)",
             )
         )
     seen += [rows] if isinstance(rows, Seen) else _catalog(store, rows)

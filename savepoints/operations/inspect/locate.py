@@ -13,6 +13,7 @@ from savepoints.operations.savepoint import history
 from savepoints.result import Result
 from savepoints.store import bindings
 from savepoints.store.root import Store
+from savepoints.uri import Uri
 
 
 @dataclass(frozen=True)
@@ -41,4 +42,11 @@ def locate(store: Store, query: str) -> Located:
     store = store.snapshot()
     current = store.generations.current(query)
     found = history.output_uris(store, query, bindings.complete(store))
-    return Located(query, current.generation, current.begun_at, found)
+    places = {name: _anywhere(uri) for name, uri in found.items()}
+    return Located(query, current.generation, current.begun_at, places)
+
+
+def _anywhere(uri: str) -> str:
+    """Write a local path from the root on: a program knows no `~`, and may run elsewhere."""
+    place = Uri.parse(uri)
+    return str(place) if place.scheme == "file" else uri

@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 
 from savepoints import faults
 from savepoints.errors import TargetExistsError, UsageError, VerificationError
 from savepoints.io import Location
-from savepoints.model import Labels, Savepoint
+from savepoints.model import Labels, Savepoint, SavepointState
 from savepoints.observe.recorder import recorded
 from savepoints.operations.inspect import verification
 from savepoints.operations.inspect.verify import reading
@@ -43,7 +44,7 @@ class CopyPlan(Plan):
         files_bytes: Their bytes.
         objects_there: Those that are at the destination already, with their size.
         labels: Tags and the like that the copy gets.
-        done: The destination already has it; nothing will be done.
+        done: The destination already has it, whole; nothing will be done.
     """
 
     savepoint_id: str
@@ -67,7 +68,7 @@ class Copied(Result):
         bytes_written: Their bytes.
         objects_there: Files that were already there with the same content.
         seconds: How long it took.
-        already_copied: The destination already had it; nothing was done.
+        already_copied: The destination already had it, whole; nothing was done.
     """
 
     savepoint_id: str
@@ -99,24 +100,24 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
     target = Store.at(destination)
     _refuse_nested(store.root, target.root)
     stored = _whole(store, savepoint)
-    homes = manifest.directory(savepoint.id), f"files/{savepoint.query_id}"
-    there = {info.path: info.size for home in homes for info in target.root.list(home)}
-    present = [file for file in stored.files if there.get(file.stored_at) == file.size]
-    missing = sum(file.size for file in stored.files if file not in present)
+    missing = _missing(target, stored)
     known = target.catalog.all()
-    done = _is_there(store, target, savepoint, known)
+    state = _state_there(store, target, savepoint, known)
+    done = state == "complete" and not missing
     kept, notes = _labels(savepoint, known)
     if not target.exists():
         notes += (f"there is no store at {target.root} yet: one will be created",)
-    steps = (
-        Step(
-            "files",
-            f"copy {count_text(len(stored.files) - len(present), 'file')} ({bytes_text(missing)})"
-            f" to {target.root}",
-        ),
+    size = bytes_text(sum(file.size for file in missing))
+    steps: tuple[Step, ...] = (
+        Step("files", f"copy {count_text(len(missing), 'file')} ({size}) to {target.root}"),
         Step("manifest", "write the savepoint's labels and manifest"),
         Step("catalog", "add the savepoint to the catalog of that store"),
     )
+    if state is not None:
+        steps = (
+            Step("files", f"copy what is missing or damaged of it in {target.root} once more"),
+        )
+        notes = (f"{target.root} already has this savepoint, but not whole",)
     return CopyPlan(
         verb="copy",
         query=savepoint.query,
@@ -127,7 +128,7 @@ def plan(store: Store, name: str, destination: str, *, query: str | None = None)
         destination=str(target.root),
         files=len(stored.files),
         files_bytes=sum(file.size for file in stored.files),
-        objects_there=len(present),
+        objects_there=len(stored.files) - len(missing),
         labels=kept,
         done=done,
     )
@@ -144,7 +145,8 @@ def execute(plan: CopyPlan, store: Store, *, progress: Progress = silent) -> Cop
     begun = time.monotonic()
     target = Store.at(plan.destination).make(progress)
     savepoint = store.catalog.find(plan.savepoint_id)
-    if _is_there(store, target, savepoint, target.catalog.all()):
+    state = _state_there(store, target, savepoint, target.catalog.all())
+    if state == "complete" and not _missing(target, store.manifest(savepoint.id)):
         seconds = time.monotonic() - begun
         return Copied(
             plan.savepoint_id, plan.destination, 0, 0, plan.files, seconds, already_copied=True
@@ -158,7 +160,8 @@ def execute(plan: CopyPlan, store: Store, *, progress: Progress = silent) -> Cop
         copied = _copy_files(store.root, target.root, stored.files, held)
         faults.reach("copy.files")
         held.check()
-        _write_labels(target.root, stored.savepoint, plan.labels)
+        if state is None:  # Those of one that is there are its own.
+            _write_labels(target.root, stored.savepoint, plan.labels)
         path = manifest.manifest_path(plan.savepoint_id)
         try:
             # What was copied, whatever the manifest says by now: its rows may have been written.
@@ -255,22 +258,33 @@ def _whole(store: Store, savepoint: Savepoint) -> Manifest:
     return stored
 
 
-def _is_there(
+def _missing(target: Store, stored: Manifest) -> list[StoredFile]:
+    """Return the files that the destination does not have with their size."""
+    homes = manifest.directory(stored.savepoint.id), f"files/{stored.savepoint.query_id}"
+    there = {info.path: info.size for home in homes for info in target.root.list(home)}
+    return [file for file in stored.files if there.get(file.stored_at) != file.size]
+
+
+def _state_there(
     store: Store, target: Store, savepoint: Savepoint, known: Sequence[Savepoint]
-) -> bool:
-    """Return True if the destination has this very savepoint; refuse another with its id."""
+) -> SavepointState | None:
+    """Return the state of this very savepoint at the destination, None if it has none of its id.
+
+    Raises:
+        TargetExistsError: If it has another one of its id, or is removing it.
+    """
     state = next((one.state for one in known if one.id == savepoint.id), None)
     if state is None:
-        return False
+        return None
     if state == "expired":
         raise TargetExistsError(
             f"{savepoint.id} is being removed from {target.root}",
-            hint=f"finish the removal first: savepoints gc --yes --store {target.root}",
+            hint=f"finish the removal first: savepoints gc --yes --store {quote(str(target.root))}",
             savepoint=savepoint.id,
             target=str(target.root),
         )
     _refuse_other(store, target, savepoint)
-    return True
+    return state
 
 
 def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
@@ -280,8 +294,8 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
     raise TargetExistsError(
         f"{target.root} already has a savepoint {savepoint.id}, but with different content",
         hint=f"compare the two: savepoints show {savepoint.id}, then the same with --store "
-        f"{target.root}; if only one of the two has the canonical form, write that form "
-        f"in the store that lacks it: savepoints export {savepoint.id} --store URI",
+        f"{quote(str(target.root))}; if only one of the two has the canonical form, write that "
+        f"form in the store that lacks it: savepoints export {savepoint.id} --store URI",
         savepoint=savepoint.id,
         target=str(target.root),
     )

@@ -15,6 +15,7 @@ from savepoints.checkpoint.logs.offset_log import (
     PARTITIONS_KEY,
     PROVIDER_KEY,
 )
+from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import checked_name
 
@@ -85,7 +86,7 @@ def read_checkpoint(checkpoint: Location, query: str | None = None) -> Checkpoin
     name = query or checkpoint.uri.path.rpartition("/")[2] or files.query_id
     return CheckpointFacts(
         checkpoint=str(checkpoint),
-        query=checked_name(name, "query"),
+        query=_usable(name, is_given=query is not None),
         query_id=files.query_id,
         first_batch=batches[0],
         last_batch=batches[-1],
@@ -96,6 +97,18 @@ def read_checkpoint(checkpoint: Location, query: str | None = None) -> Checkpoin
         checkpoint_format=files.cut.checkpoint_format,
         sources=tuple(_source(position) for position in files.cut.offsets),
     )
+
+
+def _usable(name: str, *, is_given: bool) -> str:
+    try:
+        return checked_name(name, "query")
+    except UsageError as error:
+        if is_given:
+            raise
+        raise UsageError(
+            f"the directory of the checkpoint, {name!r}, cannot be the name of a query",
+            hint=f"name the query with --query NAME: {error.hint}",
+        ) from None
 
 
 def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 
 from savepoints.errors import NotFoundError, UsageError
 from savepoints.io import Location, in_parallel
@@ -370,7 +371,7 @@ def _command(query: str, point: str, options: RollbackOptions, *, every: bool, e
     for one, reference in sorted(options.writers.items()):
         words += ["--writer", f"{one}={reference}"]
     if options.checkpoints:
-        words += ["--checkpoints", options.checkpoints]
+        words += ["--checkpoints", quote(options.checkpoints)]
     return " ".join([*words, "--yes"])
 
 

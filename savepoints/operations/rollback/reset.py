@@ -6,6 +6,7 @@ new generation begins; the live checkpoint stays as it is.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -183,7 +184,7 @@ def plan(
         NotAlignedError: If the outputs cannot be taken to where they belong.
     """
     store = store.snapshot()
-    command = " ".join(["savepoints reset", query, *words, "--yes"])
+    command = shlex.join(["savepoints", VERB, query, *words, "--yes"])
     asked = _Request(
         target, state, outputs, scope, tuple(skipped), allow_data_loss, to, save_present
     )

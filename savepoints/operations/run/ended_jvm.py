@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 
 from savepoints.checkpoint import position
 from savepoints.errors import PartlyDoneError
@@ -25,10 +26,10 @@ def refusal(
     if batch is None:
         return PartlyDoneError(f"{ended}; no batch was committed either", hint=again, query=query)
     if newest is None:
-        tables = "".join(f" --table {name}={uri}" for name, uri in outputs.items())
+        tables = "".join(f" --table {quote(f'{name}={uri}')}" for name, uri in outputs.items())
         return PartlyDoneError(
             f"{ended}, and there is no earlier savepoint; the newest committed batch is {batch}",
-            hint=f"save that batch: savepoints create --checkpoint {checkpoint} --name "
+            hint=f"save that batch: savepoints create --checkpoint {quote(str(checkpoint))} --name "
             f"{query}{tables} --format native; {alone}",
             query=query,
         )

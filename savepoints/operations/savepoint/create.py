@@ -7,7 +7,6 @@ row: a savepoint exists if and only if its row does.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,6 @@ from savepoints.errors import (
     SavepointNotFoundError,
     TargetExistsError,
     UsageError,
-    message_of,
 )
 from savepoints.io import Location
 from savepoints.model import (
@@ -55,7 +53,6 @@ from savepoints.operations.savepoint import (
 from savepoints.operations.savepoint import forms as saved_forms
 from savepoints.operations.savepoint.topic_ends import TopicObservation
 from savepoints.plan import Plan, Progress, Step, silent
-from savepoints.spark import causes
 from savepoints.store import bindings, lineage
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
@@ -64,8 +61,6 @@ from savepoints.store.savepoint.manifest import Manifest
 from savepoints.store.tables import catalog
 from savepoints.store.tables import tags as free_tags
 from savepoints.texts import count_text
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,22 +476,6 @@ def _make(
     try:
         exported = export.with_rows(made, store)
     except Exception as error:  # noqa: BLE001  (what was pinned is whole, whatever comes of its rows)
-        return _without_rows(made, error)
+        return export.without_rows(made, error)
     faults.reach("create.exported")
     return exported if "native" in plan.forms else exported.without_native()
-
-
-def _without_rows(made: Manifest, error: Exception) -> Manifest:
-    """Keep a savepoint of which only the rows could not be written."""
-    reason = f"{type(error).__name__}: {message_of(error).strip() or 'no message'}".splitlines()[0]
-    if (cause := causes.of(error)) is not None:
-        reason = cause.message
-    _LOG.error(
-        "could not write the state rows of %s, so it has only the native form: %s; add the rows "
-        "once the cause is removed: savepoints export %s",
-        made.savepoint.id,
-        reason,
-        made.savepoint.id,
-        exc_info=error,
-    )
-    return replace(made, savepoint=replace(made.savepoint, rows_missing=reason))

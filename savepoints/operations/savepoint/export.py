@@ -7,6 +7,7 @@ conditional PUT, and says the same of everything else.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,17 +15,20 @@ from dataclasses import dataclass, replace
 from savepoints import faults
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.state.files import is_of_operator
-from savepoints.errors import NativeOnlyError, UsageError
+from savepoints.errors import NativeOnlyError, SavepointsError, UsageError, message_of
 from savepoints.io import Location
 from savepoints.model import FORMS, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.savepoint import restore_checks
 from savepoints.plan import Plan, Progress, Step, silent
+from savepoints.spark import causes
 from savepoints.store.locks import lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import canonical, manifest, native
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -210,3 +214,19 @@ def _mounted(stored: Manifest) -> list[StoredFile]:
     """Return the native files that are read for rows."""
     hidden = [one.operator_id for one in stored.savepoint.operators if one.native_only]
     return [file for file in stored.native if not is_of_operator(file.path, hidden)]
+
+
+def without_rows(made: Manifest, error: Exception) -> Manifest:
+    """Keep a savepoint of which only the rows could not be written, and say so in the log."""
+    reason = f"{type(error).__name__}: {message_of(error).strip() or 'no message'}".splitlines()[0]
+    if (cause := causes.of(error)) is not None:
+        reason = cause.message
+    _LOG.error(
+        "could not write the state rows of %s, so it has only the native form: %s; add the rows "
+        "once the cause is removed: savepoints export %s",
+        made.savepoint.id,
+        reason,
+        made.savepoint.id,
+        exc_info=None if isinstance(error, SavepointsError) else error,
+    )
+    return replace(made, savepoint=replace(made.savepoint, rows_missing=reason))

@@ -5,6 +5,8 @@ A driver of the user's own may begin a checkpoint whenever it likes, and its fir
 
 from __future__ import annotations
 
+from shlex import quote
+
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.model import Generation
@@ -26,7 +28,7 @@ def replaced(store: Store, query: str, checkpoint: Location) -> Generation | Non
         raise UsageError(
             f"the checkpoint of the query {query} is {current.checkpoint}, not {checkpoint}",
             hint="save this checkpoint under a name of its own: savepoints create "
-            f"--checkpoint {checkpoint} --name NAME",
+            f"--checkpoint {quote(str(checkpoint))} --name NAME",
             query=query,
         )
     return current

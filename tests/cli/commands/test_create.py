@@ -38,6 +38,7 @@ def test_trap_rows_that_cannot_be_written_take_the_savepoint_with_them(
     )
 
     assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr, "of what has been explained"
     (saved,) = local_store.catalog.all()
     assert json.loads(done.stdout)["savepoint"]["id"] == saved.id
     error = json.loads(done.stderr.splitlines()[-1])

@@ -119,6 +119,29 @@ def test_init_does_not_overwrite(call: Call, on_local: Location, tmp_path: Path)
     assert (tmp_path / "savepoints.toml").read_text() == "# precious"
 
 
+def test_trap_a_file_of_init_in_no_directory_is_an_unexpected_error(
+    call: Call, on_local: Location
+) -> None:
+    checkpoint = str(unpack("rocksdb", on_local / "totals"))
+
+    called = call("init", checkpoint, "--file", "none/savepoints.toml", "-o", "json")
+
+    assert (called.code, called.error["name"]) == (2, "UsageError")
+    assert "none/savepoints.toml: No such file" in called.error["message"]
+
+
+def test_a_directory_that_is_no_name_of_a_query_asks_for_one(
+    call: Call, on_local: Location
+) -> None:
+    checkpoint = str(unpack("rocksdb", on_local / "my clicks"))
+
+    called = call("init", checkpoint, "-o", "json")
+
+    assert called.code == 2
+    assert "--query NAME" in called.error["hint"]
+    assert call("init", checkpoint, "--query", "clicks").code == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [(["/none"], 10), (["/none", "--table", "x"], 10), (["s3://user:password@bucket/x"], 2)],

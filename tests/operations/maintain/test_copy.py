@@ -138,6 +138,32 @@ def test_copied_already_is_nothing_to_do(local_store: Store, on_local: Location)
     assert lasting(target) == before
 
 
+@pytest.mark.parametrize("how", ["flip", "delete"])
+def test_trap_a_copy_that_is_not_whole_is_said_to_be_there(
+    how: str, local_store: Store, on_local: Location
+) -> None:
+    """Copied again it was `already there`, with all its files, and stayed broken."""
+    taken = first_of(local_store, on_local, "changelog", tags=("one",))
+    target = other_store(on_local)
+    copied(local_store, taken.id, target)
+    target.catalog.relabel([taken.id], lambda old: dataclasses.replace(old, tags=("two",)))
+    path = local_store.manifest(taken.id).files[-1].stored_at
+    if how == "flip":
+        flip(target.root, path)
+        assert verify(target, taken.id, depth="checksums").grade == "broken"
+    else:
+        target.root.delete([path])
+
+    plan = copy.plan(local_store, taken.id, str(target.root))
+    done = copy.execute(plan, local_store)
+
+    assert (plan.done, done.already_copied, done.objects_copied) == (False, False, 1)
+    assert target.root.sha256(path) == local_store.root.sha256(path)
+    assert verify(target, taken.id, depth="checksums").state == "complete"
+    assert target.catalog.all()[0].tags == ("two",)
+    assert copied(local_store, taken.id, target).already_copied
+
+
 def test_labels_of_the_copy_are_its_own(local_store: Store, on_local: Location) -> None:
     taken = first_of(local_store, on_local, "changelog", tags=("one",))
     target = other_store(on_local)
