@@ -241,7 +241,10 @@ class TopicWalk(MortalCommands):
             assert self.generation != mine
             assert words[0] != "undo" or self.since == -1, "over what was done to the App alone"
             self.now, self.before, self.since = after, before, 0
-            self.old = {one.id for one in self.store.catalog.all()}
+            # All but the one that the rollback itself has taken behind what was rolled back.
+            new = (self.app, self.generation)
+            known = self.store.catalog.all()
+            self.old = {one.id for one in known if (one.query, one.generation) != new}
 
     def rollback_app(self) -> None:
         if self.known:

@@ -98,7 +98,8 @@ class Operation:
         Of an operation on several that was taken back, it is what took them back.
         """
         undo = self.done.get(UNDOING, {}).get("plan") or self.plan
-        return {one["rollback"]["query"]: one for one in undo.get("members", ())}
+        members = (one for one in undo.get("members", ()) if "rollback" in one)
+        return {one["rollback"]["query"]: one for one in members}
 
     def step_of(self, query: str, step: str) -> Mapping[str, Any]:
         """Return what a finished step of one query of several has recorded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -183,3 +184,11 @@ def test_trap_what_an_undo_of_several_queries_began_is_found_by_their_names(
 
     assert found.members["silver"]["topic_reads"] == ["a read"]
     assert found.step_of("silver", "topics_ended")["ends"] == {"lines": [7]}
+
+
+def test_members_of_what_does_not_roll_back_are_none(on_local: Location) -> None:
+    """Forks of a pipeline have members of another kind."""
+    plan = {"members": [{"fork": {"query": "silver_fix"}}]}
+    begun = dataclasses.replace(operation("silver_fix"), plan=plan)
+
+    assert begun.members == {}
