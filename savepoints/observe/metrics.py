@@ -117,7 +117,7 @@ def of_store(store: Store) -> dict[str, MetricValues]:
     """Count all metrics of a store; see `values`, and `kafka_figures` for those of Kafka.
 
     Raises:
-        StoreNotFoundError: If there is none: without figures, no alert would say so.
+        StoreNotFoundError: If there is none, which is not the same as one without queries.
     """
     store.require()
     counted = values(store.catalog.all(), store.events.all(), journal.all_unfinished(store.root))

@@ -163,11 +163,16 @@ def _lane(
     until: datetime | None = None
     if line.newest and one.generation not in line.newest:
         until = one.begun_at
-    elif line.newest.get(one.generation) is not None:
+    elif (newest := line.newest.get(one.generation)) is not None:
+        # That of the batch itself, unless its savepoint expired: only present generations need it.
         until = max(
-            it.cut.committed_at
-            for it in facts.savepoints
-            if it.id in line.origins and it.generation == one.generation
+            (
+                it.cut.committed_at
+                for it in facts.savepoints
+                if (it.query, it.generation) == (one.query, one.generation)
+                and it.cut.batch_id <= newest
+            ),
+            default=one.begun_at,
         )
     row = rows.get((origin.query, origin.generation)) if origin else None
     mine = [

@@ -35,7 +35,7 @@ def test_trap_an_empty_prefix_looks_like_a_store_without_savepoints(
 def test_trap_metrics_of_no_store_are_a_file_without_figures(
     words: tuple[str, ...], on_local: Location, call: Call, tmp_path: Path
 ) -> None:
-    """Alerts about what is no longer there are silent."""
+    """Each alert about a query was silent, for there were no queries."""
     (tmp_path / "x.prom").write_text("as it was")
 
     called = call("metrics", *words, "--store", str(on_local / "stroe"))

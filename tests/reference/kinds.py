@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from savepoints.model import Cut
+from savepoints.operations.maintain.expire import ExpirePlan
+from savepoints.store.retention_policy import RetentionPolicy
 
 Fields = Mapping[str, tuple[Any, str]]
 
@@ -27,8 +29,8 @@ _NAMES: dict[Any, str] = {
     type(None): "null",
 }
 
-# What documents have in another way than the values that they are made of.
-_AS_DOCUMENTS: dict[type, Fields] = {
+# What documents have in another way than the values that they are made of; None for not at all.
+_AS_DOCUMENTS: dict[type, Mapping[str, tuple[Any, str] | None]] = {
     Cut: {
         "watermark_ms": (
             int | None,
@@ -38,7 +40,17 @@ _AS_DOCUMENTS: dict[type, Fields] = {
             list[dict[str, Any] | None],
             "For each source, in order, its next-to-read position; null where it had none yet.",
         ),
-    }
+    },
+    ExpirePlan: {
+        "bytes": (int, "All bytes that will be freed, of shared files and others."),
+    },
+    RetentionPolicy: {
+        "keep_within": None,
+        "keep_within_seconds": (
+            float | None,
+            "Keep all that were taken within this time before the newest.",
+        ),
+    },
 }
 
 
@@ -47,7 +59,30 @@ def fields_of(kind: type) -> Fields:
     hints, said = get_type_hints(kind), meanings(kind)
     names = [field.name for field in dataclasses.fields(kind)]
     fields = {name: (hints[name], said.get(name, "")) for name in names}
-    return {**fields, **_AS_DOCUMENTS.get(kind, {})}
+    every = {**fields, **_AS_DOCUMENTS.get(kind, {})}
+    return {name: one for name, one in every.items() if one is not None}
+
+
+def differences(value: Any, hint: Any, where: str = "") -> list[str]:
+    """Return where a JSON value has not the fields that the page says it has."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    kind = origin or hint
+    inner: list[tuple[str, Any, Any]] = []
+    odd: list[str] = []
+    if value is None or origin is Literal:
+        return []
+    if origin in {Union, types.UnionType}:
+        tried = [differences(value, one, where) for one in arguments if one is not type(None)]
+        return min(tried, key=len)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        fields, there = fields_of(kind), value if isinstance(value, dict) else {}
+        odd = sorted(f"{where}.{name}" for name in fields.keys() ^ there.keys())
+        inner = [(f"{where}.{name}", there.get(name), one) for name, (one, _) in fields.items()]
+    elif isinstance(value, list) and kind in {tuple, list, frozenset} and arguments:
+        inner = [(f"{where}[]", one, arguments[0]) for one in value]
+    elif isinstance(value, dict) and len(arguments) > 1:
+        inner = [(f"{where}{{}}", one, arguments[1]) for one in value.values()]
+    return odd + [two for at, one, of in inner for two in differences(one, of, at)]
 
 
 def collect(hint: Any, kinds: dict[type, None]) -> None:

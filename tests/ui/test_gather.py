@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from savepoints.errors import QueryNotFoundError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Generation
+from savepoints.operations.maintain import expire
+from savepoints.operations.rollback import rollback
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.retention_policy import RetentionPolicy
+from savepoints.ui import page
 from savepoints.ui.answers import answers
 from savepoints.ui.gather import gather
-from tests.samples import BEGINNING, contents, saved, savepoint
+from tests.samples import BEGINNING, contents, saved, savepoint, take, unpack
 
 
 def begin(store: Store, query: str, begun_from: str | None = None) -> Generation:
@@ -35,6 +41,22 @@ def test_everything_of_a_store_is_read_and_nothing_is_written(local_store: Store
     assert place.batch_id == taken.cut.batch_id
     assert facts.busy == {}
     assert contents(local_store.root) == before
+
+
+def test_trap_two_rollbacks_and_a_retention_leave_no_page(
+    local_store: Store, on_local: Location
+) -> None:
+    """The first one's savepoint is needed by nothing any more, and its generation ended."""
+    checkpoint = unpack("rocksdb", on_local / "totals")
+    first, _ = (take(local_store, checkpoint, batch_id=batch) for batch in (1, 3))
+    back = partial(rollback.plan, local_store, rewind_outputs=False, stopped=True)
+    second = rollback.execute(back(first.id), local_store)
+    of_second = take(local_store, Location.of(second.checkpoint))
+    rollback.execute(back(of_second.id), local_store)
+    expire.execute(expire.plan(local_store, RetentionPolicy(keep_last=1)), local_store)
+    assert first.id not in [one.id for one in local_store.catalog.all()]
+
+    assert "totals is in order" in page.page(local_store)
 
 
 def test_a_lost_checkpoint_is_an_answer_and_no_error(local_store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from savepoints.model import Origin
 from savepoints.ui.facts import SourceFacts, StoreFacts
 from savepoints.ui.families import families, family_of
 from savepoints.ui.lanes import downtimes, lanes
@@ -59,6 +60,31 @@ def test_trap_a_generation_that_was_left_altogether_does_not_count_at_all() -> N
 
     assert (third.counts_until, second.counts_until) == (None, second.begun_at)
     assert first.counts_until == hour(4)
+
+
+def test_trap_a_page_of_what_began_from_an_expired_savepoint_is_an_error() -> None:
+    """`expire` keeps only what present generations began from; that of those before may go."""
+    facts = rolled_back()
+    origin = facts.savepoints[4]
+    facts = dataclasses.replace(
+        facts,
+        savepoints=tuple(one for one in facts.savepoints if one != origin),
+        generations=(
+            generation("orders", 3, 14.5, "rollback", begun_from=facts.savepoints[1].id),
+            generation("orders", 2, 10, "rollback", begun_from=origin.id, ended=14.5,
+                       origin=Origin.of(origin)),
+            facts.generations[1],
+        ),
+    )  # fmt: skip
+
+    third, second, first = lanes(facts, ["orders"])
+
+    assert (third.counts_until, second.counts_until) == (None, hour(12))
+    assert first.counts_until == hour(2), "the last batch that is known to count"
+    none_left = dataclasses.replace(
+        facts, savepoints=tuple(one for one in facts.savepoints if one.generation > 1)
+    )
+    assert lanes(none_left, ["orders"])[2].counts_until == first.begun_at
 
 
 def test_downtime_is_from_the_last_known_batch_to_the_first_of_the_next_generation() -> None:

@@ -133,7 +133,7 @@ def text(found: CheckpointFacts, outputs: Mapping[str, str], store: str = "") ->
         *(_comment(line) for line in _about(found)),
         f"app = {_quoted('package.module:app')}{_mark('the savepoints.App, for run and rollback')}",
         "# Each generation of the query gets its own checkpoint in this directory.",
-        f"checkpoints = {_quoted(found.checkpoint.rpartition('/')[0] or '/')}",
+        f"checkpoints = {_quoted(_generations(found))}",
         "# When run takes savepoints: an interval, or a cron expression.",
         f"every = {_quoted(_USUAL_INTERVAL)}",
         "",
@@ -171,6 +171,15 @@ def _about(found: CheckpointFacts) -> list[str]:
             for number, source in enumerate(found.sources)
         ),
     ]
+
+
+def _generations(found: CheckpointFacts) -> str:
+    """Return where the next checkpoints go: never into this one, with which they would be deleted.
+
+    A query is mostly called as its checkpoint is, and has a directory of its name there.
+    """
+    parent, _, name = found.checkpoint.rpartition("/")
+    return f"{found.checkpoint}-generations" if name == found.query else parent or "/"
 
 
 def _kafka(found: CheckpointFacts) -> list[str]:

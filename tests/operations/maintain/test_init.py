@@ -17,6 +17,7 @@ from savepoints.errors import CheckpointNotFoundError, NoCommittedBatchError, Us
 from savepoints.io import Location
 from savepoints.operations.maintain import init
 from savepoints.operations.maintain.init import CheckpointFacts, Source
+from savepoints.operations.rollback.query_context import checkpoint_of
 from tests.samples import KAFKA, unpack
 
 FOUND = CheckpointFacts(
@@ -103,8 +104,22 @@ def test_everything_that_is_known_is_in_the_file_and_the_rest_is_marked(tmp_path
         "spark.sql.shuffle.partitions": "200",
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
     }
-    assert settings.queries["clicks"].checkpoints == "s3://bucket/checkpoints"
+    assert settings.queries["clicks"].checkpoints == "s3://bucket/checkpoints/clicks-generations"
     assert settings.retention.keep_last == 10
+
+
+@pytest.mark.parametrize("query", [None, "clicks"])
+def test_trap_the_next_checkpoint_lies_within_the_one_that_there_is(
+    query: str | None, on_local: Location, tmp_path: Path
+) -> None:
+    """Whoever deletes the old one, which nothing needs any more, deletes the new one with it."""
+    checkpoint = unpack("rocksdb", on_local / "totals")
+    found = init.read_checkpoint(checkpoint, query)
+    bound = load(init.text(found, {}), tmp_path).queries[found.query]
+
+    following = checkpoint_of(bound.checkpoints, found.query, 2)
+    assert not str(following).startswith(f"{checkpoint}/")
+    assert str(following).startswith(f"{on_local}/")
 
 
 def test_what_is_given_is_not_marked() -> None:
