@@ -8,6 +8,8 @@ safety savepoint: there is no present that could be saved.
 
 from __future__ import annotations
 
+import shlex
+
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import QuerySettings
@@ -35,6 +37,7 @@ from savepoints.plan import Progress, silent
 from savepoints.store import bindings
 from savepoints.store.lineage import TOGETHER
 from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 
 # What these say of a checkpoint that nobody writes is that the query cannot go on from it.
@@ -188,8 +191,8 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
 def _refuse_moved(store: Store, savepoint: Savepoint) -> None:
     """Refuse a savepoint from before the query was moved in its sources: it would not be any more.
 
-    A reset with kept state has moved it, and a rollback together with the writer of a topic, which
-    has set it behind what was rolled back there.
+    A reset with kept state has moved it, a rollback with `--source`, and one together with the
+    writer of a topic, which has set it behind what was rolled back there.
     """
     generations = {(one.query, one.generation): one for one in store.generations.all()}
     begun = journal.by_generation(store.root)
@@ -197,21 +200,30 @@ def _refuse_moved(store: Store, savepoint: Savepoint) -> None:
     while at is not None and at.begun_from and at.went_on_after(savepoint):
         by = begun.get((at.query, at.generation))
         together = by.members.get(at.query, {}) if by and at.begun_by == TOGETHER else {}
-        if at.begun_by == "reset" or together.get("topic_reads"):
-            # An undo cannot be done again.
-            again = by.command if by and not by.is_undo else ""
+        starts = by.starts if by else ()
+        if at.begun_by == "reset" or together.get("topic_reads") or starts:
             raise NotAlignedError(
                 f"{savepoint.query} cannot be recovered exactly: {savepoint.id} is its newest "
                 f"intact savepoint, but is from before the {at.begun_by} that began generation "
                 f"{at.generation} and moved the query in its sources",
-                hint=f"go back to before that: savepoints rollback {savepoint.id} "
-                "--no-safety-savepoint"
-                + (f"; then, before it runs, do that again: {again}" if again else ""),
+                hint=_way(savepoint, at, by),
                 query=savepoint.query,
                 savepoint=savepoint.id,
             )
         came = at.origin
         at = None if came is None else generations.get((came.query, came.generation))
+
+
+def _way(savepoint: Savepoint, moved: Generation, by: Operation | None) -> str:
+    """Say how to go to a savepoint from before a query was moved, and to move it again."""
+    back = f"savepoints rollback {savepoint.id} --no-safety-savepoint"
+    if by and by.starts and moved.begun_from == savepoint.id:
+        sources = (f"--source {shlex.quote(one)}" for one in by.starts)
+        return f"go there as that rollback did: {' '.join([back, *sources])}"
+    # An undo cannot be done again, nor a rollback to a savepoint that is damaged.
+    again = by.command if by and not by.is_undo and not by.starts else ""
+    then = f"; then, before it runs, do that again: {again}" if again else ""
+    return f"go back to before that: {back}{then}"
 
 
 def _evidence(store: Store, generation: Generation, bound: QuerySettings) -> str | None:
