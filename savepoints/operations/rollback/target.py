@@ -26,6 +26,7 @@ from savepoints.checkpoint.logs.kafka_position import (
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     NoCommittedBatchError,
+    NotAlignedError,
     NotFoundError,
     SavepointNotFoundError,
     UsageError,
@@ -33,7 +34,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, new_id
 from savepoints.moments import refuse_future, require_zone, rfc3339, to_milliseconds, utc_now
-from savepoints.operations.rollback import last_operation
+from savepoints.operations.rollback import last_operation, moves
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, history, output_versions
 from savepoints.runtime.archive_of import archives_of
@@ -284,6 +285,7 @@ def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) 
         _topics(query, context.history), moment, settings.kafka, archives_of(settings, query)
     )
     if (found := newest_before(context.history, there)) is not None:
+        _refuse_moved(context, found, moment)
         is_there = _read_by(found) == there
         return _of_savepoint(found, said, None if is_there else kafka_position(there))
     divided = sum(_read_by(one) is None for one in context.history)
@@ -300,6 +302,21 @@ def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) 
         f"first record: savepoints reset {query} --to-earliest",
         query=query,
     )
+
+
+def _refuse_moved(context: QueryContext, savepoint: Savepoint, moment: datetime) -> None:
+    """Refuse to run on from before the query was moved, to a time after that."""
+    for moved, _ in moves.since(context.store, savepoint):
+        if moved.begun_at <= moment:
+            raise NotAlignedError(
+                f"no savepoint of {context.query} lies between {rfc3339(moment)} and the "
+                f"{moved.begun_by} that began generation {moved.generation} at "
+                f"{rfc3339(moved.begun_at)}, which moved the query in its sources",
+                hint="use the commit times of batches (--at-by commit), or choose a savepoint: "
+                f"savepoints list --query {context.query}",
+                query=context.query,
+                savepoint=savepoint.id,
+            )
 
 
 def newest_before(savepoints: Iterable[Savepoint], there: KafkaOffsets) -> Savepoint | None:
@@ -366,6 +383,7 @@ def _committed_to_tables(
         if {one and one.table_id for one in read} != there.keys():
             continue
         if end.is_within(savepoint.cut.offsets):
+            _refuse_moved(context, savepoint, moment)
             end.require_reachable(savepoint.cut.offsets)
             is_there = all(one == there[one.table_id] for one in read if one)
             return _of_savepoint(savepoint, said, None if is_there else table_ends.to_text(there))

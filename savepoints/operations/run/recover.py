@@ -28,14 +28,13 @@ from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.observe.recorder import recording
 from savepoints.operations.inspect import verify
-from savepoints.operations.rollback import rollback
+from savepoints.operations.rollback import moves, rollback
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.savepoint import history
 from savepoints.outputs.delta.batch_version import open_table
 from savepoints.outputs.delta.write import app_id
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
-from savepoints.store.lineage import TOGETHER
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
@@ -191,27 +190,17 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
 def _refuse_moved(store: Store, savepoint: Savepoint) -> None:
     """Refuse a savepoint from before the query was moved in its sources: it would not be any more.
 
-    A reset with kept state has moved it, a rollback with `--source`, and one together with the
-    writer of a topic, which has set it behind what was rolled back there.
+    See `moves`.
     """
-    generations = {(one.query, one.generation): one for one in store.generations.all()}
-    begun = journal.by_generation(store.root)
-    at: Generation | None = store.generations.current(savepoint.query)
-    while at is not None and at.begun_from and at.went_on_after(savepoint):
-        by = begun.get((at.query, at.generation))
-        together = by.members.get(at.query, {}) if by and at.begun_by == TOGETHER else {}
-        starts = by.starts if by else ()
-        if at.begun_by == "reset" or together.get("topic_reads") or starts:
-            raise NotAlignedError(
-                f"{savepoint.query} cannot be recovered exactly: {savepoint.id} is its newest "
-                f"intact savepoint, but is from before the {at.begun_by} that began generation "
-                f"{at.generation} and moved the query in its sources",
-                hint=_way(savepoint, at, by),
-                query=savepoint.query,
-                savepoint=savepoint.id,
-            )
-        came = at.origin
-        at = None if came is None else generations.get((came.query, came.generation))
+    for moved, by in moves.since(store, savepoint):
+        raise NotAlignedError(
+            f"{savepoint.query} cannot be recovered exactly: {savepoint.id} is its newest "
+            f"intact savepoint, but is from before the {moved.begun_by} that began generation "
+            f"{moved.generation} and moved the query in its sources",
+            hint=_way(savepoint, moved, by),
+            query=savepoint.query,
+            savepoint=savepoint.id,
+        )
 
 
 def _way(savepoint: Savepoint, moved: Generation, by: Operation | None) -> str:

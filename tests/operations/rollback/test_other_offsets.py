@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -11,8 +12,12 @@ from savepoints.errors import NotAlignedError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.operations.rollback import rollback, skipped_records
+from savepoints.moments import utc_now
+from savepoints.operations.rollback import reset, rollback, skipped_records, target
+from savepoints.operations.rollback.query_context import QueryContext
+from savepoints.operations.rollback.target import AtTime, ResolvedTarget
 from savepoints.operations.run import recover
+from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store import lineage
 from savepoints.store.lineage import GenerationHistory
 from tests.kafka_query import QUERY, Query, make
@@ -81,3 +86,24 @@ def test_trap_a_recovery_does_not_go_to_where_the_query_was_before(query: Query)
     again = rollback.execute(plan, query.store)
     now = position.read(Location.of(again.checkpoint))
     assert now.offsets == {query.topic: {0: 8, 1: 2}}
+
+
+@pytest.mark.parametrize("verb", ["rollback", "reset"])
+def test_trap_a_time_after_a_move_is_not_reached_from_before_it(query: Query, verb: str) -> None:
+    """What somebody had passed over was read on the way there."""
+    if verb == "rollback":
+        moved = go_back(query, 8, 2)
+    else:
+        plan = query.plan(Target("latest"), state="keep")
+        moved = Location.of(reset.execute(plan, query.store).checkpoint)
+
+    def of(moment: datetime) -> ResolvedTarget:
+        return target.resolve(QueryContext.open(query.store, QUERY), AtTime(moment))
+
+    with pytest.raises(NotAlignedError, match=f"the {verb} that began generation 2"):
+        of(utc_now())
+    before = of(utc_now() - timedelta(hours=5.5))
+    assert (before.generation, before.batch_id) == (1, 2)
+    assert before.ends == query.read(5, 4)
+    since = take(query.store, moved)
+    assert of(utc_now()).savepoint_id == since.id
