@@ -25,7 +25,9 @@ from savepoints.store.tables import merge_ledger
 from savepoints.store.tables.merge_ledger import Ancestry, Merge
 
 # Generations that begin with nothing but events, or with a savepoint as it was taken.
-_PLAIN = frozenset({"run", "rollback", "merge", "restore", "bootstrap"})
+_PLAIN = frozenset({"run", "merge", "restore", "bootstrap"})
+# So does it, unless its sources were told to go on elsewhere than the savepoint was.
+ROLLBACK = "rollback"
 # What begins generations of several queries, of which readers go on behind what was taken back.
 TOGETHER = "pipeline rollback"
 # Those that begin with what another program may have made of events.
@@ -33,7 +35,7 @@ _OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline p
 # It chooses offsets, also where it keeps the state.
 _RESET = "reset"
 # They go on at other offsets only where somebody has given them for a source.
-_MAY_CHOOSE_OFFSETS = frozenset({"rollback", "create"})
+_MAY_CHOOSE_OFFSETS = frozenset({ROLLBACK, "create"})
 # A query and the number of a generation of it.
 Place = tuple[str, int]
 
@@ -238,11 +240,15 @@ def _begins_with_events(
     Args:
         begun: Reads the operations that began generations.
     """
+    place = (generation.query, generation.generation)
+    if generation.begun_by == ROLLBACK:
+        operation = begun().get(place)
+        return operation is None or not operation.starts
     if generation.begun_by in _PLAIN or _is_empty_reset(generation):
         return True
     if generation.begun_by != TOGETHER:
         return False
-    operation = begun().get((generation.query, generation.generation))
+    operation = begun().get(place)
     # A reader of a topic is set behind the records that were taken back, which are still there.
     return operation is not None and not operation.members[generation.query]["topic_reads"]
 

@@ -1,110 +1,77 @@
 """Records that are in Kafka, but not in the state: a reset with kept state has skipped them.
 
-So has a rollback together with the query that writes the topic: they were taken back there.
+So has a rollback whose sources go on elsewhere, or one together with the query that writes the
+topic: they were taken back there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, lowest_offsets
+from savepoints.checkpoint.logs.source_positions import going_on
 from savepoints.errors import NotAlignedError
 from savepoints.model import Generation, Savepoint, from_json
+from savepoints.moments import rfc3339
+from savepoints.operations.rollback import moves
+from savepoints.operations.rollback.moves import RESET, Moved
 from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.reset_targets import Move, Passed, Skips
-from savepoints.store.lineage import TOGETHER, GenerationHistory
+from savepoints.store.lineage import ROLLBACK, TOGETHER, GenerationHistory
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Ancestry
 
-_RESET = "reset"
+# What began generations, by query and number.
+_Begun = Mapping[tuple[str, int], Operation]
 
 
-@dataclass(frozen=True)
-class Moved:
-    """What has moved a query in its sources as it began a generation, with its state kept.
+def refuse_read(store: Store, savepoint: Savepoint, there: KafkaOffsets, moment: datetime) -> None:
+    """Refuse to run a query from a savepoint on to a time over what it has since skipped.
 
-    Attributes:
-        by: The operation; None if its journal is gone.
-    """
-
-    generation: Generation
-    by: Operation | None
-
-    def __str__(self) -> str:
-        """Name it."""
-        return f"the {self.generation.begun_by} that began generation {self.generation.generation}"
-
-
-def moves_since(store: Store, savepoint: Savepoint) -> list[Moved]:
-    """Return what has moved a query in its sources since a savepoint that it comes from.
-
-    A reset with kept state has, and a rollback together with the writer of a topic, which has set
-    it behind what was taken back there.
-
-    Returns:
-        The newest first.
-    """
-    generations = {(one.query, one.generation): one for one in store.generations.all()}
-    begun = journal.by_generation(store.root)
-    found = []
-    at: Generation | None = store.generations.current(savepoint.query)
-    while at is not None and at.begun_from and at.went_on_after(savepoint):
-        by = begun.get(_number(at))
-        if at.begun_by == _RESET or (at.begun_by == TOGETHER and _is_behind(at, by, savepoint)):
-            found.append(Moved(at, by))
-        came = at.origin
-        at = None if came is None else generations.get((came.query, came.generation))
-    return found
-
-
-def _is_behind(at: Generation, by: Operation | None, savepoint: Savepoint) -> bool:
-    """Say whether a query was set behind something in a topic; without a journal it may have."""
-    if by is None:
-        return bool(lowest_offsets(savepoint.cut.offsets))
-    return bool(by.members.get(at.query, {}).get("topic_reads"))
-
-
-def way_back(savepoint: Savepoint, moves: Sequence[Moved], *options: str) -> str:
-    """Say how to go to a savepoint from before moves, and how to make these again from there.
+    What somebody chose to pass over, or to read again, is so from then on. What was taken back in a
+    topic is no record any more, of whatever time.
 
     Args:
-        moves: The newest first.
-        options: Of the rollback.
-    """
-    back = " ".join(["savepoints rollback", savepoint.id, *options])
-    # An undo cannot be done again.
-    if any(one.by is None or one.by.is_undo for one in moves):
-        return back
-    again = ", ".join(one.by.command for one in reversed(moves) if one.by)
-    return f"{back}; then, before it runs, do that again: {again}"
-
-
-def refuse_read(store: Store, savepoint: Savepoint, there: KafkaOffsets, when: str) -> None:
-    """Refuse to run a query from a savepoint on to a position over what it has since skipped.
-
-    Args:
-        there: The position, of a time.
-        when: The time.
+        there: The position of that time.
 
     Raises:
-        NotAlignedError: If records between the two are in no state that the query has had since.
+        NotAlignedError: If the query was moved in between, or records on the way were taken back.
     """
-    moves = moves_since(store, savepoint)
-    read = lowest_offsets(savepoint.cut.offsets)
-    for (topic, part), ranges in _skips(store, [one.generation for one in moves]).items():
+    moved = moves.since(store, savepoint)
+    for one in moved:
+        if one.generation.begun_by == TOGETHER:
+            _refuse_taken_back(savepoint, one, moved, there, rfc3339(moment))
+        elif one.generation.begun_at <= moment:
+            query = savepoint.query
+            raise NotAlignedError(
+                f"no savepoint of {query} lies between {rfc3339(moment)} and {one} at "
+                f"{rfc3339(one.generation.begun_at)}, which moved the query in its sources",
+                hint="use the commit times of batches, if one was committed since then: "
+                f"savepoints rollback --at {rfc3339(moment)} --exact --at-by commit --query "
+                f"{query}; or choose a savepoint: savepoints list --query {query}",
+                query=query,
+                savepoint=savepoint.id,
+            )
+
+
+def _refuse_taken_back(
+    savepoint: Savepoint, by: Moved, moved: Sequence[Moved], there: KafkaOffsets, when: str
+) -> None:
+    query, read = savepoint.query, lowest_offsets(savepoint.cut.offsets)
+    skips = reset_targets.skipped(_behind_topics(_known(by.generation, by.by), query))
+    for (topic, part), ranges in skips.items():
         for begin, end in ranges:
             if read.get(topic, {}).get(part, 0) < end and begin < there.get(topic, {}).get(part, 0):
-                query = savepoint.query
                 raise NotAlignedError(
                     f"{query} cannot be run to {when}: from {savepoint.id}, its newest savepoint "
                     f"before that, it would read offsets {begin} to {end - 1} of topic {topic} "
-                    f"partition {part}, which {moves[0]} has passed over",
+                    f"partition {part}, which {by} has passed over",
                     hint="use the commit times of batches, if one was committed since then: "
                     f"savepoints rollback --at {when} --exact --at-by commit --query {query}; or "
-                    f"go to that savepoint: {way_back(savepoint, moves)}",
+                    f"go to that savepoint: {moves.way_back(savepoint, moved)}",
                     query=query,
                     savepoint=savepoint.id,
                     topic=topic,
@@ -122,18 +89,20 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
     anew = [
         one.begun_at
         for one in history.generations
-        if one.begun_by == _RESET
-        and one.begun_from is None
-        and _number(one) in ancestry.generations
+        if one.begun_by == RESET and one.begun_from is None and _number(one) in ancestry.generations
     ]
-    skipping = [
+    may_skip = [
         one
         for one in history.generations
-        if one.begun_by in (_RESET, TOGETHER)
+        if one.begun_by in (RESET, ROLLBACK, TOGETHER)
         and one.begun_from is not None
         and all(one.begun_at > other for other in anew)
     ]
-    skips = _skips(store, [one for one in skipping if _number(one) in ancestry.generations])
+    begun = journal.by_generation(store.root) if may_skip else {}
+    skipping = [one for one in may_skip if one.begun_by != ROLLBACK or _starts(begun, one)]
+    skips = _skips(
+        history, begun, [one for one in skipping if _number(one) in ancestry.generations]
+    )
     if ancestry.lost is not None:
         lost, gone = ancestry.lost
         earlier = [
@@ -143,7 +112,7 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
             and one.query == lost.query
             and one.generation < lost.generation
         ]
-        if _skips(store, earlier):
+        if _skips(history, begun, earlier):
             raise NotAlignedError(
                 f"it is unknown whether generation {lost.generation} of {lost.query} has read the "
                 f"records that the {earlier[-1].begun_by} to generation {earlier[-1].generation} "
@@ -155,31 +124,74 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
     return skips
 
 
+def read_again(store: Store, query: str, to: KafkaOffsets) -> Iterator[str]:
+    """Say which records a query reads from a position on that were rolled back with their writer.
+
+    Args:
+        to: The position.
+    """
+    begun = journal.by_generation(store.root)
+    generation = store.generations.current(query).generation
+    passed: list[Passed] = []
+    for place in sorted(GenerationHistory.of(store).ancestry(query, generation).generations):
+        by = begun.get(place)
+        if by is not None and by.members.get(place[0], {}).get("topic_reads"):
+            passed += _behind_topics(by, place[0])
+    for (topic, part), ranges in sorted(reset_targets.skipped(passed).items()):
+        for begin, end in ranges:
+            if to.get(topic, {}).get(part, end) < end:
+                yield (
+                    f"offsets {begin} to {end - 1} of topic {topic} partition {part} were rolled "
+                    "back by a pipeline rollback, and will be read as well"
+                )
+
+
 def _number(generation: Generation) -> tuple[str, int]:
     return generation.query, generation.generation
 
 
-def _skips(store: Store, skipping: Sequence[Generation]) -> Skips:
-    if not skipping:
-        return {}
-    begun = journal.by_generation(store.root)
-    moves: list[Passed] = []
+def _starts(begun: _Begun, generation: Generation) -> tuple[str, ...]:
+    """Return where the sources of a generation were told to go on."""
+    found = begun.get(_number(generation))
+    return found.starts if found else ()
+
+
+def _skips(history: GenerationHistory, begun: _Begun, skipping: Sequence[Generation]) -> Skips:
+    passed: list[Passed] = []
     for one in sorted(skipping, key=lambda one: one.begun_at):
-        found = begun.get(_number(one))
-        if found is None:
-            raise NotAlignedError(
-                f"generation {one.generation} of {one.query} was begun by a {one.begun_by} whose "
-                "journal is missing, so it is unknown which records were skipped",
-                hint="restore the file of this operation in operations/ of the store from an older "
-                f"version, or roll back to before it: savepoints list --query {one.query}",
-                query=one.query,
-                generation=one.generation,
-            )
-        if one.begun_by == _RESET:
-            moves += [from_json(Move, move).passed for move in found.plan["moves"]]
+        found = _known(one, begun.get(_number(one)))
+        if one.begun_by == ROLLBACK:
+            passed += _elsewhere(history, found)
+        elif one.begun_by == RESET:
+            passed += [from_json(Move, move).passed for move in found.plan["moves"]]
         else:
-            moves += _behind_topics(found, one.query)
-    return reset_targets.skipped(moves)
+            passed += _behind_topics(found, one.query)
+    return reset_targets.skipped(passed)
+
+
+def _known(one: Generation, by: Operation | None) -> Operation:
+    """Return what began a generation, which says what it skipped."""
+    if by is None:
+        raise NotAlignedError(
+            f"generation {one.generation} of {one.query} was begun by a {one.begun_by} whose "
+            "journal is missing, so it is unknown which records were skipped",
+            hint="restore the file of this operation in operations/ of the store from an older "
+            f"version, or roll back to before it: savepoints list --query {one.query}",
+            query=one.query,
+            generation=one.generation,
+        )
+    return by
+
+
+def _elsewhere(history: GenerationHistory, done: Operation) -> Iterator[Passed]:
+    """Give from where to where a rollback has set the query in the topics of the savepoint."""
+    for savepoint in history.savepoints:
+        if savepoint.id == done.plan["savepoint_id"]:
+            offsets = savepoint.cut.offsets
+            read, to = lowest_offsets(offsets), lowest_offsets(going_on(done.starts, offsets))
+            for topic, partition, offset in by_partition(to):
+                if topic in read:
+                    yield Passed(topic, partition, read[topic].get(partition, 0), offset)
 
 
 def _behind_topics(done: Operation, query: str) -> Iterator[Passed]:

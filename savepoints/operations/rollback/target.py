@@ -284,10 +284,9 @@ def _arrived_by(context: QueryContext, moment: datetime, said: tuple[str, ...]) 
         _topics(query, context.history), moment, settings.kafka, archives_of(settings, query)
     )
     if (found := newest_before(context.history, there)) is not None:
-        if _read_by(found) == there:
-            return _of_savepoint(found, said)
-        skipped_records.refuse_read(context.store, found, there, rfc3339(moment))
-        return _of_savepoint(found, said, kafka_position(there))
+        skipped_records.refuse_read(context.store, found, there, moment)
+        is_there = _read_by(found) == there
+        return _of_savepoint(found, said, None if is_there else kafka_position(there))
     divided = sum(_read_by(one) is None for one in context.history)
     left_out = (
         f"; {count_text(divided, 'savepoint')} in which two sources read the same topic up to "
@@ -368,6 +367,7 @@ def _committed_to_tables(
         if {one and one.table_id for one in read} != there.keys():
             continue
         if end.is_within(savepoint.cut.offsets):
+            skipped_records.refuse_read(context.store, savepoint, {}, moment)
             end.require_reachable(savepoint.cut.offsets)
             is_there = all(one == there[one.table_id] for one in read if one)
             return _of_savepoint(savepoint, said, None if is_there else table_ends.to_text(there))

@@ -26,7 +26,7 @@ from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.observe.recorder import recording
 from savepoints.operations.inspect import verify
-from savepoints.operations.rollback import rollback, skipped_records
+from savepoints.operations.rollback import moves, rollback
 from savepoints.operations.rollback.rollback import RollbackPlan
 from savepoints.operations.savepoint import history
 from savepoints.outputs.delta.batch_version import open_table
@@ -186,12 +186,12 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
 
 def _refuse_moved(store: Store, savepoint: Savepoint) -> None:
     """Refuse a savepoint from before the query was moved: it would be where it was then."""
-    if moves := skipped_records.moves_since(store, savepoint):
+    if moved := moves.since(store, savepoint):
         raise NotAlignedError(
             f"{savepoint.query} cannot be recovered exactly: {savepoint.id} is its newest intact "
-            f"savepoint, but is from before {moves[0]} and moved the query in its sources",
+            f"savepoint, but is from before {moved[0]} and moved the query in its sources",
             hint="go back to before that: "
-            + skipped_records.way_back(savepoint, moves, "--no-safety-savepoint"),
+            + moves.way_back(savepoint, moved, "--no-safety-savepoint"),
             query=savepoint.query,
             savepoint=savepoint.id,
         )

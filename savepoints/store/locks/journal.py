@@ -79,6 +79,11 @@ class Operation:
         return is_undo(self.plan)
 
     @property
+    def starts(self) -> tuple[str, ...]:
+        """Where a rollback was told that each source goes on; empty if where the savepoint was."""
+        return tuple(self.plan.get("sources") or ()) if self.verb == "rollback" else ()
+
+    @property
     def generations_begun(self) -> tuple[tuple[str, int], ...]:
         """The generations that it has begun so far, by query and number."""
         steps = (

@@ -1,0 +1,90 @@
+"""What has moved a query in its sources, so that it is not where an earlier savepoint leads to.
+
+A reset with kept state has, a rollback with `--source`, and one together with the writer of a
+topic, which has set it behind what was rolled back there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from shlex import quote
+
+from savepoints.checkpoint.logs.kafka_position import lowest_offsets
+from savepoints.model import Generation, Savepoint
+from savepoints.store.lineage import TOGETHER
+from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Operation
+from savepoints.store.root import Store
+
+RESET = "reset"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What has moved a query in its sources as it began a generation, with its state kept.
+
+    Attributes:
+        by: The operation; None if its journal is gone.
+    """
+
+    generation: Generation
+    by: Operation | None
+
+    def __str__(self) -> str:
+        """Name it."""
+        return f"the {self.generation.begun_by} that began generation {self.generation.generation}"
+
+
+def since(store: Store, savepoint: Savepoint) -> list[Moved]:
+    """Return what has moved a query in its sources since a savepoint that it comes from.
+
+    Returns:
+        The newest first.
+    """
+    return list(_since(store, savepoint))
+
+
+def _since(store: Store, savepoint: Savepoint) -> Iterator[Moved]:
+    generations = {(one.query, one.generation): one for one in store.generations.all()}
+    at: Generation | None = store.generations.current(savepoint.query)
+    if at is None or not (at.begun_from and at.went_on_after(savepoint)):
+        return
+    begun = journal.by_generation(store.root)
+    while at is not None and at.begun_from and at.went_on_after(savepoint):
+        moved = Moved(at, begun.get((at.query, at.generation)))
+        if _is_move(moved, savepoint):
+            yield moved
+        came = at.origin
+        at = None if came is None else generations.get((came.query, came.generation))
+
+
+def _is_move(one: Moved, savepoint: Savepoint) -> bool:
+    at, by = one.generation, one.by
+    if at.begun_by == RESET:
+        return True
+    if at.begun_by != TOGETHER:
+        return by is not None and bool(by.starts)
+    if by is None:
+        # It may have been set behind something in a topic.
+        return bool(lowest_offsets(savepoint.cut.offsets))
+    return bool(by.members.get(at.query, {}).get("topic_reads"))
+
+
+def way_back(savepoint: Savepoint, moves: Sequence[Moved], *options: str) -> str:
+    """Say how to go to a savepoint from before moves, and how to make these again from there.
+
+    Args:
+        moves: The newest first.
+        options: Of the rollback.
+    """
+    first = moves[-1]
+    starts = first.by.starts if first.by and first.generation.begun_from == savepoint.id else ()
+    sources = (f"--source {quote(one)}" for one in starts)
+    back = " ".join(["savepoints rollback", savepoint.id, *options, *sources])
+    later = list(reversed(moves[:-1] if starts else moves))
+    # An undo cannot be done again, nor a rollback to a savepoint that is damaged.
+    if not later or any(one.by is None or one.by.is_undo or one.by.starts for one in later):
+        return back
+    again = ", ".join(one.by.command for one in later if one.by)
+    return f"{back}; then, before it runs, do that again: {again}"
