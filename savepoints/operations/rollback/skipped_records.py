@@ -155,6 +155,28 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
     return skips
 
 
+def read_again(store: Store, query: str, to: KafkaOffsets) -> Iterator[str]:
+    """Say which records a query reads from a position on that were rolled back with their writer.
+
+    Args:
+        to: The position.
+    """
+    begun = journal.by_generation(store.root)
+    generation = store.generations.current(query).generation
+    moves: list[Passed] = []
+    for place in sorted(GenerationHistory.of(store).ancestry(query, generation).generations):
+        by = begun.get(place)
+        if by is not None and by.members.get(place[0], {}).get("topic_reads"):
+            moves += _behind_topics(by, place[0])
+    for (topic, part), ranges in sorted(reset_targets.skipped(moves).items()):
+        for begin, end in ranges:
+            if to.get(topic, {}).get(part, end) < end:
+                yield (
+                    f"offsets {begin} to {end - 1} of topic {topic} partition {part} were rolled "
+                    "back by a pipeline rollback, and will be read as well"
+                )
+
+
 def _number(generation: Generation) -> tuple[str, int]:
     return generation.query, generation.generation
 
