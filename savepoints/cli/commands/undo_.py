@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from savepoints.cli.commands.operations_ import take_back
@@ -18,6 +20,10 @@ from savepoints.cli.options import (
 )
 from savepoints.errors import UsageError
 
+if TYPE_CHECKING:
+    from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
+    from savepoints.store.locks.journal import Operation
+
 
 @click.command("undo")
 @click.argument("query", shell_complete=query_names)
@@ -31,9 +37,10 @@ def command(
 ) -> None:
     """Undo the last rollback, reset, promotion or merge of QUERY.
 
-    If the operation was interrupted, what it has done so far is undone. Otherwise the query goes
-    back to the safety savepoint that the operation took first, outputs included. An operation that
-    changed several queries together is undone for all of them.
+    If the operation was interrupted, what it has done so far is undone; an undo that was
+    interrupted is finished. Otherwise the query goes back to the safety savepoint that the
+    operation took first, outputs included. An operation that changed several queries together is
+    undone for all of them.
 
     To see which operation would be undone, use --dry-run. An undo cannot be undone, but you can
     roll back to the safety savepoint that it takes.
@@ -44,30 +51,24 @@ def command(
       savepoints undo order_totals --yes
     """
     from savepoints.cli.render import pipeline_text
-    from savepoints.operations import unfinished
     from savepoints.operations.pipeline_rollback import pipeline_rollback
-    from savepoints.operations.rollback import last_operation, rollback
+    from savepoints.operations.rollback import rollback
     from savepoints.operations.rollback.target import BeforeLast
     from savepoints.store.locks import journal
 
     begun = journal.unfinished(call.store.root, query)
-    if begun is not None:
+    # An undo that was interrupted is finished: the command is run again.
+    if begun is not None and (not begun.is_undo or journal.UNDOING in begun.done):
         call.output.progress(f"undoing the interrupted {begun.verb} {begun.id}")
         take_back(call, begun.id, consent=consent)
         return
-    last = last_operation.require(call.store, query)
-    call.output.progress(
-        f"the last operation is the {last.verb} {last.id}, begun at {last.begun_at}"
-    )
-    together = unfinished.undo_together_plan(call.store, last, stopped=stopped)
+    together = _together(call, query, begun, stopped=stopped)
     if together is not None:
         if to is not None or outputs != "rewind":
             raise UsageError(
-                (
-                    f"--to and --outputs none cannot be used to undo the {last.verb} {last.id}: "
-                    "the undo rewinds the outputs of all queries that were changed, and chooses "
-                    "the new checkpoints"
-                ),
+                "--to and --outputs none cannot be used to undo what changed several queries "
+                f"together ({', '.join(together.queries)}): the outputs of all of them are "
+                "rewound, and the new checkpoints chosen",
                 hint=f"omit --to and --outputs: savepoints undo {query}",
                 query=query,
             )
@@ -87,3 +88,22 @@ def command(
     )
     if call.confirm(plan, consent):
         rolled_back(call, rollback.execute(plan, call.store, progress=call.output.progress))
+
+
+def _together(
+    call: Invocation, query: str, begun: Operation | None, *, stopped: bool
+) -> PipelineRollbackPlan | None:
+    """Return how several queries go back together, None if it is one alone."""
+    from savepoints.operations import unfinished
+    from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
+    from savepoints.operations.rollback import last_operation
+
+    if begun is not None:
+        call.output.progress(f"finishing the interrupted undo {begun.id}")
+        known = unfinished.plan(call.store, begun.id)
+        return known if isinstance(known, PipelineRollbackPlan) else None
+    last = last_operation.require(call.store, query)
+    call.output.progress(
+        f"the last operation is the {last.verb} {last.id}, begun at {last.begun_at}"
+    )
+    return unfinished.undo_together_plan(call.store, last, stopped=stopped)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from savepoints import faults
 from savepoints.errors import LockedError
 from savepoints.observe.recorder import recording
-from savepoints.operations.maintain import orphans, removal
+from savepoints.operations.maintain import orphans, removal, tag
 from savepoints.operations.maintain.orphans import Orphan
 from savepoints.operations.maintain.removal import Removed
 from savepoints.plan import Plan, Progress, Step, silent
@@ -29,7 +29,6 @@ from savepoints.store.savepoint import inventory, labels
 from savepoints.store.savepoint.inventory import Inventory
 from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import manifest_path
-from savepoints.store.tables import tags
 from savepoints.texts import count_text
 
 GRACE = timedelta(hours=24)
@@ -196,13 +195,7 @@ class _Work:
         assert found
         said = labels.read(self.store.root, savepoint_id)
         adopted = found.savepoint.with_labels(said) if said else found.savepoint
-        known = self.store.catalog.all() if adopted.tags else ()
-        if taken := tags.tagged(known, adopted.query, adopted.tags):
-            # Somebody took another one, since this one was not there.
-            self.progress(f"{savepoint_id} loses tags that name others: {', '.join(taken)}")
-            free = tuple(one for one in adopted.tags if one not in taken)
-            said = labels.change(self.store.root, adopted, lambda old: replace(old, tags=free))
-            adopted = adopted.with_labels(said)
+        adopted = tag.without_taken(self.store, adopted, self.progress)
         self.store.catalog.add(adopted)
         faults.reach("gc.adopted")
         self.adopted.append(savepoint_id)

@@ -15,6 +15,7 @@ from savepoints.io import in_parallel
 from savepoints.model import Labels, Savepoint, is_id, new_id
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
+from savepoints.operations.maintain import tag
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.result import Result
 from savepoints.store.root import Store
@@ -155,7 +156,13 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
             f"correcting {count_text(len(wanted), 'row')} of the catalog and removing "
             f"{len(plan.removed)}"
         )
-        store.catalog.put([one for name, one in found.savepoints.items() if name in wanted])
+        rows = [one for name, one in found.savepoints.items() if name in wanted]
+        store.catalog.put(
+            [
+                tag.without_taken(store, one, progress) if one.id in plan.added else one
+                for one in rows
+            ]
+        )
         faults.reach("rebuild-catalog.rows")
         store.catalog.remove([name for name in plan.removed if name not in found.savepoints])
     return Rebuilt(

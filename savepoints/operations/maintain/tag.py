@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from savepoints.errors import TargetExistsError, UsageError
 from savepoints.model import Labels, Savepoint, checked_tag
 from savepoints.observe.recorder import recorded
-from savepoints.plan import Plan, Step
+from savepoints.plan import Plan, Progress, Step
 from savepoints.store.root import Store
+from savepoints.store.savepoint import labels
 from savepoints.store.tables import tags
 
 
@@ -145,6 +146,20 @@ def execute(plan: TagPlan, store: Store) -> Savepoint:
             list(plan.taken_from.values()), lambda old: _changed(old, (), plan.add)
         )
     return changed[0]
+
+
+def without_taken(store: Store, savepoint: Savepoint, progress: Progress) -> Savepoint:
+    """Return a savepoint that is to get its row back, without tags that name others by now.
+
+    Its labels say so from then on, too. Somebody took another one, since this one was not there.
+    """
+    known = store.catalog.all() if savepoint.tags else ()
+    taken = tags.tagged(known, savepoint.query, savepoint.tags, but=[savepoint.id])
+    if not taken:
+        return savepoint
+    progress(f"{savepoint.id} loses tags that name others: {', '.join(taken)}")
+    said = labels.change(store.root, savepoint, lambda old: _changed(old, (), [*taken]))
+    return savepoint.with_labels(said)
 
 
 def _require_still_free(plan: TagPlan, store: Store) -> None:

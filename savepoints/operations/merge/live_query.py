@@ -233,7 +233,8 @@ class LiveQuery:
                 f"a replay of {count_text(entities, 'entity')} would lose a change to the state "
                 f"that no event caused: {self.reach.ends_with}",
                 hint="merge only events that are newer than that change, or correct the state "
-                f"by hand: savepoints edit latest --query {self.name}",
+                f"by hand: savepoints edit latest --query {self.name} --where CONDITION --set "
+                "FIELD=VALUE --reason WHY",
                 query=self.name,
                 entities=entities,
             )

@@ -36,6 +36,7 @@ from savepoints.operations.rollback import (
     reset_present,
     reset_versions,
     safety_savepoint,
+    skipped_records,
 )
 from savepoints.operations.rollback.generation_change import (
     Moved,
@@ -411,7 +412,8 @@ def _warnings(
             "they are left unchanged"
         )
     warnings += [note for one in rewound for note in plan_text.notes(one)]
-    number = context.current.generation
-    foreign = of_other_topics(context.store, context.query, number, reset_offsets.offsets(moves))
+    number, to = context.current.generation, reset_offsets.offsets(moves)
+    foreign = of_other_topics(context.store, context.query, number, to)
     warnings += notes.of_topics(context.store, context.query)
+    warnings += skipped_records.read_again(context.store, context.query, to)
     return warnings + [_not_again(one, now.topics) for one in foreign]

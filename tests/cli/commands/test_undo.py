@@ -6,10 +6,12 @@ import re
 
 import pytest
 
+from savepoints import faults
 from savepoints.checkpoint.cut import read_cut
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.rollback import rollback
+from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
 from tests.cli.conftest import Call
 from tests.samples import contents, take, unpack
@@ -67,6 +69,31 @@ def test_what_was_interrupted_is_taken_back(
     assert undone.document["operation"]["id"] == plan.operation_id
     assert undone.document["operation"]["undone"] is True
     assert local_store.generations.current("totals").generation == 1
+
+
+def test_trap_an_undo_that_was_interrupted_is_finished(
+    call: Call, local_store: Store, on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was undone itself, so that who ran the command again had what was to be undone."""
+    taken = take(local_store, unpack("rocksdb", on_local / "live"), batch_id=1)
+    at = ("--outputs", "none", "--yes", "--store", str(local_store.root))
+    assert call("rollback", taken.id, "--to", str(on_local / "2"), *at).code == 0
+    undo = ("undo", "totals", "--to", str(on_local / "3"), *at)
+
+    def reach(point: str) -> None:
+        if point == "rollback.checkpoint_written":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "reach", reach)
+        call(*undo)
+    assert journal.unfinished(local_store.root, "totals") is not None
+
+    assert call(*undo).code == 0
+
+    assert journal.unfinished(local_store.root, "totals") is None
+    now = local_store.generations.current("totals")
+    assert (now.generation, now.checkpoint) == (3, str(on_local / "3"))
 
 
 def test_where_nothing_was_done_it_says_so(

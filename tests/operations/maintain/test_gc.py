@@ -17,7 +17,7 @@ from savepoints.io import Location
 from savepoints.model import Labels, Savepoint, new_id
 from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.inspect.verify import verify
-from savepoints.operations.maintain import gc
+from savepoints.operations.maintain import gc, rebuild_catalog
 from savepoints.operations.maintain.gc import Collected
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
@@ -92,14 +92,20 @@ def test_a_whole_savepoint_without_a_row_is_adopted_with_its_labels(
     assert stored(store) == files
 
 
-def test_trap_a_tag_that_was_given_since_is_not_given_twice(place: Location, store: Store) -> None:
+@pytest.mark.parametrize("way", ["gc", "rebuild"])
+def test_trap_a_tag_that_was_given_since_is_not_given_twice(
+    place: Location, store: Store, way: str
+) -> None:
     """`create --tag` died before its last step, and was run again."""
     checkpoint = unpack("rocksdb", place / "live")
     first = take(store, checkpoint, batch_id=0, tags=("release", "first"))
     store.catalog.remove([first.id])
     second = take(store, checkpoint, batch_id=3, tags=("release",))
 
-    assert collected(store).adopted == (first.id,)
+    if way == "gc":
+        assert collected(store).adopted == (first.id,)
+    else:
+        assert rebuild_catalog.execute(rebuild_catalog.plan(store), store).added == (first.id,)
 
     assert store.catalog.find("release", query="totals").id == second.id
     assert store.catalog.find("first", query="totals").id == first.id

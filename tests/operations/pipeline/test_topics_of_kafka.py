@@ -27,6 +27,7 @@ from savepoints.operations.rollback import last_operation, target
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import AtTime
 from savepoints.operations.run import recover
+from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import journal
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, topic
 from tests.processes import killed_at
@@ -249,6 +250,21 @@ def test_trap_no_time_is_reached_over_what_is_rolled_back(line: TopicLine) -> No
         said = (*words.removesuffix(" --yes").split(), "--yes", "--no-source-check", "--stopped")
         assert killed_at("", *said, "--config", line.config()) == 0
     assert_back(line, generation=3, ends=(6, 2), more=1)
+
+
+def test_trap_a_reset_reads_again_what_was_rolled_back_without_a_word(line: TopicLine) -> None:
+    store = line.configured_store
+    store.query("silver").rollback_pipeline("before", check_source=False).execute()
+    line.put(2, 0)
+
+    def said(offset: int) -> list[str]:
+        plan = store.query("gold").reset(Target("offset", offset), outputs="truncate")
+        return [one for one in plan.plan.warnings if "rolled back by a pipeline rollback" in one]
+
+    (one,) = said(0)
+    assert one.startswith(f"offsets 2 to 3 of topic {line.topic} partition 0 were rolled back")
+    line.put(0, 4)
+    assert said(4) == []
 
 
 def test_a_time_is_reached_from_what_was_saved_behind_what_is_rolled_back(line: TopicLine) -> None:

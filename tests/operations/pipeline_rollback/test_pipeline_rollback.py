@@ -247,6 +247,26 @@ def test_an_undo_that_is_killed_is_finished(line: Line, point: str) -> None:
     assert journal.all_unfinished(line.store.root) == []
 
 
+@pytest.mark.parametrize("point", some(2, ("begun", *POINTS[3:]), "undo run again"))
+def test_trap_an_undo_that_is_killed_and_run_again_undid_itself(line: Line, point: str) -> None:
+    """The queries were where they had been rolled back to, and the command said that it was done.
+
+    Whoever wants that can still have it, by the id of the operation.
+    """
+    chain(line)
+    config = line.config()
+    words = ("pipeline", "rollback", "silver", "before", "--all", "--yes", "--no-source-check")
+    assert killed_at("", *words, "--config", config) == 0
+    undo = ("undo", "silver", "--yes", "--stopped", "--config", config)
+
+    assert killed_at(f"pipeline rollback.{point}", *undo) == -signal.SIGKILL
+    assert killed_at("", *undo) == 0
+
+    assert [line.rows(one) for one in QUERIES] == [ALL] * 3
+    assert [line.store.generations.current(one).generation for one in QUERIES] == [3] * 3
+    assert journal.all_unfinished(line.store.root) == []
+
+
 class Killed(BaseException):
     """What a process would die of."""
 
