@@ -98,19 +98,11 @@ class Uri:
             )
         if not separator:
             if (match := _SCHEME.match(text)) and match.group(1) != "file":
-                raise UsageError(
-                    f"{text!r} has a scheme but no '//'",
-                    hint=f"write {match.group(1)}://{text[match.end() :].lstrip('/')}",
-                )
+                raise _without_slashes(text, match)
             scheme, rest = "file", _local(text.removeprefix("file:"))
         scheme = _SAME.get(scheme, scheme)
         if scheme not in {*_WITH_BUCKET, "file"}:
-            raise IncompatibleError(
-                f"the scheme {scheme}:// of {text} is not supported",
-                hint="use s3://bucket/path, abfss://container@account.dfs.core.windows.net/path, "
-                "hdfs://namenode:8020/path or a local path",
-                uri=text,
-            )
+            raise _unsupported(text, f"{scheme}://")
         bucket, _, path = rest.partition("/") if scheme in _WITH_BUCKET else ("", "", _rooted(rest))
         if scheme == "abfss" and not _AZURE.fullmatch(bucket):
             raise UsageError(
@@ -172,6 +164,26 @@ class Uri:
     def system(self) -> tuple[str, str]:
         """Name the store, within which most can copy files without passing through us."""
         return (self.scheme, self.bucket)
+
+
+def _without_slashes(text: str, match: re.Match[str]) -> UsageError | IncompatibleError:
+    """Return the error for `s3:/bucket`, and for what only looks as if it had a scheme."""
+    scheme = match.group(1)
+    if _SAME.get(scheme, scheme) not in _WITH_BUCKET:
+        return _unsupported(text, f"{scheme}:")
+    return UsageError(
+        f"{text!r} has a scheme but no '//'",
+        hint=f"write {scheme}://{text[match.end() :].lstrip('/')}",
+    )
+
+
+def _unsupported(text: str, scheme: str) -> IncompatibleError:
+    return IncompatibleError(
+        f"the scheme {scheme} of {text} is not supported",
+        hint="use s3://bucket/path, abfss://container@account.dfs.core.windows.net/path, "
+        "hdfs://namenode:8020/path or a local path, which begins with / or ./ if it has a colon",
+        uri=text,
+    )
 
 
 def _rooted(rest: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from savepoints.errors import UsageError
+from savepoints.errors import IncompatibleError, UsageError
 from savepoints.uri import Uri
 
 
@@ -28,6 +28,16 @@ def test_trap_the_host_of_a_local_uri_is_a_directory(text: str) -> None:
         Uri.parse(text)
 
     assert "write file:///" in refused.value.hint
+
+
+@pytest.mark.parametrize("text", ["dbfs:/lake", "wasbs:lake", "orders:2026"])
+def test_trap_the_hint_is_to_write_a_scheme_that_is_not_supported(text: str) -> None:
+    """`write dbfs://lake` was followed by a refusal of just that."""
+    with pytest.raises(IncompatibleError, match=f"of {text} is not supported") as refused:
+        Uri.parse(text)
+
+    assert "./ if it has a colon" in refused.value.hint
+    assert Uri.parse(f"./{text}").scheme == "file"
 
 
 def test_trap_a_tilde_is_the_user_s_directory(

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,7 +82,7 @@ METRICS = (
     ),
     Metric(
         "savepoints_last_verify_timestamp_seconds", "gauge", ("query",),
-        "When a verification of a savepoint last succeeded, in seconds since 1970.",
+        "When a verification of a savepoint, or of all, last succeeded, in seconds since 1970.",
     ),
     Metric(
         "savepoints_last_drill_timestamp_seconds", "gauge", ("query",),
@@ -163,7 +164,7 @@ def values(
         "savepoints_unfinished_operations": dict(
             Counter((one.query, one.verb) for one in unfinished)
         ),
-        "savepoints_last_verify_timestamp_seconds": _newest(events, "verify"),
+        "savepoints_last_verify_timestamp_seconds": _verified(savepoints, events),
         "savepoints_last_drill_timestamp_seconds": _newest(events, "drill"),
         "savepoints_late_events": _late(events),
         "savepoints_last_dropped_merge_timestamp_seconds": _newest(
@@ -279,6 +280,23 @@ def _newest(events: Sequence[Event], verb: str) -> MetricValues:
         for one in reversed(events)
         if (one.verb, one.result) == (verb, "done")
     }
+
+
+def _verified(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> MetricValues:
+    """Return when each query was last verified: `verify --all` is of no query, and of each."""
+    known: dict[str, datetime] = {}
+    for saved in savepoints:
+        known[saved.query] = min(saved.created_at, known.get(saved.query, saved.created_at))
+    for one in events:  # Its first savepoint may have expired.
+        if one.query in known:
+            known[one.query] = min(one.at, known[one.query])
+    found: MetricValues = {}
+    for done in reversed(events):
+        if (done.verb, done.result) == ("verify", "done"):
+            then = [query for query, since in known.items() if since <= done.at]
+            names = then if done.query is None else [done.query]
+            found |= {(name,): done.at.timestamp() for name in names}
+    return found
 
 
 def _late(events: Sequence[Event]) -> MetricValues:

@@ -130,6 +130,23 @@ def test_a_savepoint_that_was_edited_by_hand_does_not_make_the_query_look_saved(
     assert found[name] == before[name]
 
 
+def test_trap_a_query_that_is_verified_with_all_others_seems_not_to_be(counted: Store) -> None:
+    """It was counted for no query: the alert on overdue verifications rang all the same."""
+    for name, hours in (("orders", 1), ("newest", 4)):
+        counted.catalog.add(savepoint(hours, id=f"sp-20261120-100000-{name}", query=name))
+    together = event(120, "verify", query=None)
+    counted.events.append(together)
+
+    found = samples_of(metrics.text(counted))
+
+    assert {
+        labels: value
+        for name, value in found.items()
+        for metric, labels in [name.split("{")]
+        if metric == "savepoints_last_verify_timestamp_seconds"
+    } == dict.fromkeys(['query="clicks"}', 'query="orders"}'], together.at.timestamp())
+
+
 def test_the_endpoint_counts_anew_at_each_scrape(counted: Store) -> None:
     port, server = metrics.serve(counted, 0)
     try:

@@ -54,6 +54,15 @@ def _passed_over(store: Store, found: ResolvedTarget, moment: datetime, text: st
     )
 
 
+def of_place(old: str, new: str) -> Iterator[str]:
+    """Say that the next checkpoint lies within the present one, with which it would be deleted."""
+    if new.startswith(f"{old}/"):
+        yield (
+            f"the new checkpoint {new} lies inside the old one, so the old one must not be "
+            "deleted; to choose another place: --to URI"
+        )
+
+
 def of_present(checkpoint: str, present: Present, verb: str) -> Iterator[str]:
     """Say why there will be no safety savepoint, if there will be none."""
     if present.batch_id is None:

@@ -218,6 +218,7 @@ def plan(
         ),
         warnings=(
             *assumed,
+            *notes.of_place(context.current.checkpoint, checkpoint),
             *notes.of_present(context.current.checkpoint, present, VERB),
             *now.notes,
             *way.notes,

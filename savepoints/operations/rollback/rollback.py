@@ -249,6 +249,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         ),
         warnings=(
             *source_notes,
+            *notes.of_place(context.current.checkpoint, checkpoint),
             *notes.of_present(context.current.checkpoint, present, VERB),
             *(
                 notes.of_records(context.current.checkpoint, present.batch_id, found.offsets)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from savepoints.config.settings import QuerySettings, Settings
+from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations.rollback import notes
+from savepoints.operations.rollback import notes, rollback
+from tests.samples import take, unpack
 
 THEN = '{"orders":{"0":10,"1":20}}'
 
@@ -27,3 +30,20 @@ def test_of_kafka_it_is_known_how_many(on_local: Location, now: str, said: list[
     assert [*notes.of_records(str(on_local / "live"), 4, [THEN])] == said
     assert not [*notes.of_records(str(on_local / "live"), None, [THEN])]
     assert not [*notes.of_records(str(on_local / "gone"), 4, [THEN])]
+
+
+def test_trap_a_checkpoint_is_written_into_the_one_that_is_left(
+    on_local: Location, local_store: Store
+) -> None:
+    """Whoever deletes the old one, which nothing needs any more, deletes the live one with it."""
+    take(local_store, unpack("rocksdb", on_local / "totals"))
+
+    def said(checkpoints: Location, to: str | None = None) -> list[str]:
+        bound = QuerySettings(app="a:b", checkpoints=str(checkpoints))
+        store = local_store.with_settings(Settings(queries={"totals": bound}))
+        plan = rollback.plan(store, "latest", to=to, rewind_outputs=False)
+        return [one for one in plan.warnings if "lies inside the old one" in one]
+
+    (note,) = said(on_local)
+    assert f"{on_local}/totals/2 " in note
+    assert said(on_local / "next") == said(on_local, str(on_local / "totals-2")) == []
