@@ -252,11 +252,8 @@ def _findings(
     found = []
     for name in sorted(position.keys() & topics.keys()):
         topic = topics[name]
-        if topic.policy is not None and topic.policy.compacts:
-            found.append(
-                f"topic {name} is compacted: a record vanishes once a newer one with its key "
-                "arrives, so a restored query may read fewer records than the original did"
-            )
+        if topic.compaction:
+            found.append(topic.compaction)
         if name not in savepoint.topics:
             found.append(
                 f"the id of topic {name} was not recorded, so it is not possible to tell whether "

@@ -41,6 +41,7 @@ from savepoints.plan import Progress, Step, silent
 from savepoints.runtime.archive_of import archives_of
 from savepoints.sources import delta_versions, source_logs
 from savepoints.sources.combined import availability, available_ranges
+from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.source_logs import SourceLogs
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding
@@ -352,7 +353,11 @@ def _refuse_unreadable(
     there = availability.require_available(
         goes_on, settings.kafka, topics=topics, archives=archives_of(settings, found.query)
     )
-    return (*assumed, *available_ranges.notes(lowest_offsets(goes_on), there))
+    position = lowest_offsets(goes_on)
+    ahead = {one.topic for one in there if position[one.topic].get(one.partition, 0) < one.end}
+    described = kafka_topics.describe(ahead, settings.kafka).values()
+    compacted = (one.compaction for one in described if one.compaction)
+    return (*assumed, *available_ranges.notes(position, there), *compacted)
 
 
 def _logs(context: QueryContext, found: ResolvedTarget) -> SourceLogs:

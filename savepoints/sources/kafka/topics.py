@@ -56,6 +56,16 @@ class Topic:
     policy: TopicRetention | None
     policy_problem: str = ""
 
+    @property
+    def compaction(self) -> str:
+        """What is not the same any more when its records are read again; empty for nothing."""
+        if self.policy is None or not self.policy.compacts:
+            return ""
+        return (
+            f"topic {self.name} is compacted: a record vanishes once a newer one with its key "
+            "arrives, so a restored query may read fewer records than the original did"
+        )
+
 
 @dataclass(frozen=True)
 class TopicEnds:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from savepoints.checkpoint import position
+from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.errors import NotAlignedError
 from savepoints.handle import Store
 from savepoints.io import Location
@@ -107,3 +108,20 @@ def test_trap_a_time_after_a_move_is_not_reached_from_before_it(query: Query, ve
     assert before.ends == query.read(5, 4)
     since = take(query.store, moved)
     assert of(utc_now()).savepoint_id == since.id
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+def test_trap_a_compacted_topic_may_not_give_all_of_it_again(
+    query: Query, world: LocalWorld, policy: str
+) -> None:
+    broker = Broker.of(world)
+    topic = broker.make(partitions=1, config={"cleanup.policy": policy})
+    broker.put(topic, 0, timedelta(hours=1))
+
+    def told(offset: int) -> bool:
+        sources = (kafka_position({topic: {0: offset}}),)
+        plan = rollback.plan(query.store, "latest", query=QUERY, sources=sources)
+        return any(f"topic {topic} is compacted" in one for one in plan.warnings)
+
+    assert told(0) == ("compact" in policy)
+    assert not told(1), "nothing is read again"
