@@ -25,7 +25,7 @@ NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:1")
 
 def topic(name: str, *ranges: tuple[int, int], topic_id: str = "one") -> Topic:
     parts = {nr: Range(name, nr, *span) for nr, span in enumerate(ranges)}
-    return Topic(topic_id, parts, None, "not asked")
+    return Topic(name, topic_id, parts, None, "not asked")
 
 
 def test_lag_is_counted_by_topic_and_a_new_partition_counts_from_its_beginning() -> None:

@@ -51,6 +51,7 @@ class Topic:
         id: Kafka's own id; a recreated topic has another. None with brokers too old to report it.
     """
 
+    name: str
     id: str | None
     ranges: Mapping[int, Range]
     policy: TopicRetention | None
@@ -111,7 +112,10 @@ def describe(
     described = _described(opened, names, settings, timeout)
     ranges = _ranges(opened, described, settings, timeout)
     policies = _policies(opened, described, settings, timeout)
-    return {name: Topic(_id(one), ranges[name], *policies[name]) for name, one in described.items()}
+    return {
+        name: Topic(name, _id(one), ranges[name], *policies[name])
+        for name, one in described.items()
+    }
 
 
 def ranges(
