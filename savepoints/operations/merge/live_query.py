@@ -19,6 +19,7 @@ from savepoints.runtime.archive_of import is_before
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events import offset_ranges
 from savepoints.sources.events.events import EventsOf, events
+from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.offsets import Ranges
 from savepoints.sources.kafka.reset_targets import Skips
 from savepoints.store import lineage
@@ -187,6 +188,31 @@ class LiveQuery:
                 query=self.name,
                 offsets=lost,
             )
+
+    def refuse_compacted(self) -> None:
+        """Refuse a compacted topic that is not archived as far as the query has read it.
+
+        Raises:
+            SourceDataGoneError: If so. Kafka may have removed events that are in the state.
+        """
+        described = topics.describe(self.inputs.topics, self.inputs.kafka)
+        for name in self.inputs.app.inputs:
+            topic = self.inputs.topic(name)
+            archived = self.inputs.arrivals(name).end.get(topic, {})
+            is_read = any(
+                end > max(self.beginning[topic][part], archived.get(part, 0))
+                for part, end in self.until.get(topic, {}).items()
+            )
+            if is_read and topic in described and described[topic].compaction:
+                raise SourceDataGoneError(
+                    f"topic {topic} is compacted, and {self.name} has read records of it that are "
+                    "not archived: some may have been removed since, and a replay would miss them",
+                    hint="stop the query, archive what it has read, and merge then: python -m "
+                    f"savepoints.jobs.archive {self.name} {name} --until latest; or merge them as "
+                    "if they arrived now: --policy append",
+                    query=self.name,
+                    topic=topic,
+                )
 
     def has_all_since(self, offsets: KafkaOffsets) -> bool:
         """Return True if all events from some offsets on are there."""

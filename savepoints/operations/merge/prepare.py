@@ -237,6 +237,8 @@ def _live(
         partial_history=asked.partial_history,
         across_promotions=asked.across_promotions,
     )
+    if asked.policy != "append":
+        found.refuse_compacted()
     return found, cut
 
 
