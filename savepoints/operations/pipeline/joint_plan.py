@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from savepoints.errors import SavepointsError
-from savepoints.io import Location
-from savepoints.operations.rollback import generation_change, journalled
+from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.plan import Progress, Step
-from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal
 from savepoints.store.root import Store
-from savepoints.store.savepoint import native
 
 T = TypeVar("T")
 
@@ -68,9 +65,7 @@ def carry_out(plan: JointPlan, store: Store, move: Callable[[Journal], T], progr
 def discard(plan: JointPlan, store: Store, progress: Progress) -> None:
     """Remove the checkpoints that an operation wrote whose generations did not begin."""
     for one in plan.transitions:
-        progress(f"deleting the checkpoint {one.checkpoint} if this operation made it")
-        native.discard(Location.of(one.checkpoint), plan.operation_id)
-        bindings.write(store.root, one.query, one.generation, None)
+        taking_back.discard(one, store, progress)
 
 
 def _refuse_changed(plan: JointPlan, store: Store) -> None:

@@ -28,15 +28,13 @@ from savepoints.operations.pipeline_fork.pipeline_fork_plan import (
     ForkedMember,
     PipelineForkPlan,
 )
-from savepoints.operations.rollback import generation_change, journalled
+from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.outputs.delta import batch_version
 from savepoints.plan import Plan, Progress, silent
-from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal
 from savepoints.store.root import Store
-from savepoints.store.savepoint import native
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +125,7 @@ def undo(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent) -
         log.record(journal.UNDOING)
         for one in plan.members:
             fork.remove_outputs(one.fork, held[one.query].check, progress)
-            progress(f"deleting the checkpoint {one.fork.checkpoint} if this fork made it")
-            native.discard(Location.of(one.fork.checkpoint), plan.operation_id)
-            bindings.write(store.root, one.query, one.fork.generation, None)
+            taking_back.discard(one.fork, store, progress)
             faults.reach(f"{VERB}.undo_{one.query}")
         log.finish(undone=True)
 

@@ -107,10 +107,18 @@ def take_back(
         give_back(held.check)
         faults.reach(f"{plan.verb}.undo_outputs")
         held.check()
-        progress(f"deleting the checkpoint {plan.checkpoint} if this operation made it")
-        native.discard(Location.of(plan.checkpoint), plan.operation_id)
-        bindings.write(store.root, plan.query, plan.generation, None)
-        batch_log.forget(store.root, plan.query, plan.generation)
-        checked_programs.forget(store.root, plan.query, plan.generation)
+        discard(plan, store, progress)
         faults.reach(f"{plan.verb}.undo_checkpoint")
         log.finish(undone=True)
+
+
+def discard(plan: GenerationPlan, store: Store, progress: Progress) -> None:
+    """Remove what an operation has left of a generation that did not begin.
+
+    The next one has its number, and may be of another program.
+    """
+    progress(f"deleting the checkpoint {plan.checkpoint} if this operation made it")
+    native.discard(Location.of(plan.checkpoint), plan.operation_id)
+    bindings.write(store.root, plan.query, plan.generation, None)
+    batch_log.forget(store.root, plan.query, plan.generation)
+    checked_programs.forget(store.root, plan.query, plan.generation)

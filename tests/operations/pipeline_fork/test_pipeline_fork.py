@@ -34,7 +34,7 @@ from savepoints.operations.pipeline_fork import (
 from savepoints.operations.pipeline_fork.pipeline_fork_plan import PipelineForkPlan
 from savepoints.operations.pipeline_fork.pipeline_promote import PipelinePromotePlan
 from savepoints.outputs.fork import isolated_copy
-from savepoints.store import bindings
+from savepoints.store import bindings, checked_programs
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
 from tests.draw import some
@@ -196,6 +196,8 @@ def test_killed_and_undone_nothing_of_it_is_left(line: Line, point: str) -> None
     where = ["--config", config(line)]
     assert killed_at(point, *words, *where) == -signal.SIGKILL
     (begun,) = journal.all_unfinished(line.store.root)
+    # A reader that catches up writes down its program.
+    checked_programs.write(line.store.root, "gold_fix", 1, "program", first_batch=NEWEST)
     undo = ["operations", "undo", begun.id, "--yes", *where]
     assert killed_at("pipeline fork.undo_silver_fix", *undo) == -signal.SIGKILL
     assert killed_at("", *words, *where) != 0, "it can only be undone"
@@ -205,6 +207,7 @@ def test_killed_and_undone_nothing_of_it_is_left(line: Line, point: str) -> None
     assert line.store.queries() == ["bronze", "gold", "silver"]
     left = {*line.place.list("checkpoints"), *line.place.list("tables")}
     assert not [info.path for info in left if "_fix" in info.path]
+    assert checked_programs.read(line.store.root, "gold_fix", 1) == ()
     assert killed_at("", *words, *where) == 0
     assert_forked(line)
 

@@ -31,6 +31,7 @@ from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRo
 from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.rollback import last_operation, rollback
 from savepoints.operations.rollback.target import BeforeLast
+from savepoints.store import checked_programs
 from savepoints.store.locks import journal, lease
 from tests.draw import some
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, chain, contents, topic
@@ -214,10 +215,13 @@ def test_killed_and_undone_all_go_on_from_where_they_were(line: Line, point: str
     words = ("pipeline", "rollback", "silver", "before", "--all", "--yes", "--no-source-check")
     assert killed_at(f"pipeline rollback.{point}", *words, "--config", config) == -signal.SIGKILL
     is_rewound = any(int(line.table(one).version()) > NEWEST for one in QUERIES)
+    # A reader that catches up writes down its program.
+    checked_programs.write(line.store.root, "gold", 2, "program", first_batch=SAVED + 1)
 
     assert killed_at("", "undo", "gold", "--yes", "--config", config) == 0
 
     assert journal.all_unfinished(line.store.root) == []
+    assert checked_programs.read(line.store.root, "gold", 2) == (), "another may begin with 2"
     for query in QUERIES:
         assert line.rows(query) == ALL
         assert not line.place.list(f"checkpoints/{query}/2")
