@@ -251,7 +251,7 @@ def test_an_undo_that_is_killed_is_finished(line: Line, point: str) -> None:
     assert journal.all_unfinished(line.store.root) == []
 
 
-@pytest.mark.parametrize("point", some(2, ("begun", *POINTS[3:]), "undo run again"))
+@pytest.mark.parametrize("point", some(1, ("begun", *POINTS[3:]), "undo run again"))
 def test_trap_an_undo_that_is_killed_and_run_again_undid_itself(line: Line, point: str) -> None:
     """The queries were where they had been rolled back to, and the command said that it was done.
 
@@ -296,7 +296,8 @@ def go_on(line: Line, query: str, batch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "point", ["undoing", "undo.bronze.output_bronze_rewound", "undo.gold.followed"]
+    "point",
+    some(1, ["undoing", "undo.bronze.output_bronze_rewound", "undo.gold.followed"], "gone on"),
 )
 def test_trap_a_driver_goes_on_behind_an_undo_that_was_interrupted(
     line: Line, monkeypatch: pytest.MonkeyPatch, point: str

@@ -13,6 +13,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.state.change.edit import StateEdit
+from tests.draw import some
 from tests.edited_rows import edit_rows
 from tests.samples import files_of, take, unpack, write
 
@@ -30,7 +31,7 @@ REWRITES: dict[str, Callable[[Store, Savepoint, str], object]] = {
 }
 
 
-@pytest.mark.parametrize("verb", REWRITES)
+@pytest.mark.parametrize("verb", some(2, REWRITES, "rewrites"))
 @pytest.mark.parametrize("sample", ["hdfs", "rocksdb"])
 def test_trap_rows_in_a_partition_that_spark_does_not_look_in_are_not_rewritten(
     sample: str, verb: str, on_local: Location, local_store: Store, spark: SparkSession
@@ -57,7 +58,7 @@ def test_trap_rows_in_a_partition_that_spark_does_not_look_in_are_not_rewritten(
 
 
 # Each by another writer: files that are loaded, Spark's own for RocksDB, and ours.
-@pytest.mark.parametrize("sample", ["format_2", "session", "hdfs"])
+@pytest.mark.parametrize("sample", some(1, ["format_2", "session", "hdfs"], "lost"))
 @pytest.mark.parametrize("how", [{"form": "canonical"}, {"partitions": 3}], ids=str)
 def test_trap_a_row_that_gets_lost_on_the_way_is_missing_in_a_restored_checkpoint(
     sample: str, how: dict[str, Any], on_local: Location, local_store: Store, spark: SparkSession

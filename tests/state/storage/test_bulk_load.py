@@ -16,6 +16,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.spark import private_api
 from savepoints.state.storage import bulk_load, canonical_table, read, write
+from tests.draw import some
 from tests.samples import take, unpack
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def restored(store: Store, sample: str, place: Location, **how: Any) -> tuple[Lo
     return checkpoint, target
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", some(3, SAMPLES, "loaded"))
 def test_a_loaded_state_is_the_one_that_was_saved(
     sample: str, on_local: Location, local_store: Store, spark: SparkSession
 ) -> None:
@@ -199,7 +200,9 @@ def test_trap_a_key_that_two_rows_have_in_no_order_is_not_loaded(
 
 
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("sample", ["rocksdb", "join", "session", "transform_with_state"])
+@pytest.mark.parametrize(
+    "sample", some(2, ["rocksdb", "join", "session", "transform_with_state"], "adapted")
+)
 def test_trap_adapted_plans_run_no_task_for_a_store_without_rows(
     sample: str, known: bool, on_local: Location, local_store: Store, spark: SparkSession
 ) -> None:
