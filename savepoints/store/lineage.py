@@ -33,7 +33,7 @@ TOGETHER = "pipeline rollback"
 # Those that begin with what another program may have made of events.
 _OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline promote"})
 # It chooses offsets, also where it keeps the state.
-_RESET = "reset"
+RESET = "reset"
 # They go on at other offsets only where somebody has given them for a source.
 _MAY_CHOOSE_OFFSETS = frozenset({ROLLBACK, "create"})
 # A query and the number of a generation of it.
@@ -255,7 +255,7 @@ def _begins_with_events(
 
 def _is_empty_reset(generation: Generation) -> bool:
     """Return True for a generation that begins with nothing, at offsets that somebody chose."""
-    return generation.begun_by == _RESET and generation.begun_from is None
+    return generation.begun_by == RESET and generation.begun_from is None
 
 
 def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:
@@ -264,7 +264,7 @@ def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:
     Offsets that somebody has chosen are of the topics of that day, whatever is in the savepoint.
     """
     topics = begun_from.topics
-    if generation.begun_by == _RESET:
+    if generation.begun_by == RESET:
         topics = {}
     elif generation.begun_by in _MAY_CHOOSE_OFFSETS:
         starts = native.restored_sources(Location.of(generation.checkpoint))

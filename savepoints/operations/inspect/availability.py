@@ -188,8 +188,7 @@ def _partition(
         return PartitionAvailability(topic, part, offset, None, None, "no")
     there = found.earliest <= offset <= found.end and not _is_renewed(savepoint, topic, topics)
     answer: Restorable = "yes" if there else "no"
-    policy = topics[topic].policy
-    if there and policy is not None and policy.compacts and offset < found.end:
+    if there and topics[topic].compacts and offset < found.end:
         answer = "unknown"
     archived = found.from_archive(offset) if there else 0
     return PartitionAvailability(

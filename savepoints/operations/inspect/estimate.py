@@ -201,7 +201,7 @@ def _notes(
         if new:
             listed = ", ".join(map(str, new))
             found.append(f"new partitions of {name} are read from their beginning: {listed}")
-        if topic.policy is not None and topic.policy.compacts:
+        if topic.compacts:
             found.append(
                 f"topic {name} is compacted, so it holds fewer records than the offsets suggest"
             )

@@ -198,12 +198,13 @@ class LiveQuery:
         described = topics.describe(self.inputs.topics, self.inputs.kafka)
         for name in self.inputs.app.inputs:
             topic = self.inputs.topic(name)
+            if topic not in described or not described[topic].compacts:
+                continue
             archived = self.inputs.arrivals(name).end.get(topic, {})
-            is_read = any(
+            if any(
                 end > max(self.beginning[topic][part], archived.get(part, 0))
                 for part, end in self.until.get(topic, {}).items()
-            )
-            if is_read and topic in described and described[topic].compaction:
+            ):
                 raise SourceDataGoneError(
                     f"topic {topic} is compacted, and {self.name} has read records of it that are "
                     "not archived: some may have been removed since, and a replay would miss them",

@@ -6,18 +6,16 @@ topic, which has set it behind what was rolled back there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
 
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.model import Generation, Savepoint
-from savepoints.store.lineage import TOGETHER
+from savepoints.store.lineage import RESET, TOGETHER
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
-
-RESET = "reset"
 
 
 @dataclass(frozen=True)
@@ -42,21 +40,18 @@ def since(store: Store, savepoint: Savepoint) -> list[Moved]:
     Returns:
         The newest first.
     """
-    return list(_since(store, savepoint))
-
-
-def _since(store: Store, savepoint: Savepoint) -> Iterator[Moved]:
     generations = {(one.query, one.generation): one for one in store.generations.all()}
     at: Generation | None = store.generations.current(savepoint.query)
     if at is None or not (at.begun_from and at.went_on_after(savepoint)):
-        return
-    begun = journal.by_generation(store.root)
+        return []
+    begun, found = journal.by_generation(store.root), []
     while at is not None and at.begun_from and at.went_on_after(savepoint):
         moved = Moved(at, begun.get((at.query, at.generation)))
         if _is_move(moved, savepoint):
-            yield moved
+            found.append(moved)
         came = at.origin
         at = None if came is None else generations.get((came.query, came.generation))
+    return found
 
 
 def _is_move(one: Moved, savepoint: Savepoint) -> bool:

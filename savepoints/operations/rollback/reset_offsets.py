@@ -69,7 +69,7 @@ def resolve(
         allow_data_loss=allow_data_loss,
     )
     again = {one.topic for one in moves if one.records > 0}
-    compacted = [name for name in again if (policy := found[name].policy) and policy.compacts]
+    compacted = [name for name in again if found[name].compacts]
     if compacted and not allow_data_loss:
         raise SourceDataGoneError(
             f"topic {compacted[0]} is compacted: records that were read before may have been "

@@ -15,10 +15,10 @@ from savepoints.errors import NotAlignedError
 from savepoints.model import Generation, Savepoint, from_json
 from savepoints.moments import rfc3339
 from savepoints.operations.rollback import moves
-from savepoints.operations.rollback.moves import RESET, Moved
+from savepoints.operations.rollback.moves import Moved
 from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.reset_targets import Move, Passed, Skips
-from savepoints.store.lineage import ROLLBACK, TOGETHER, GenerationHistory
+from savepoints.store.lineage import RESET, ROLLBACK, TOGETHER, GenerationHistory
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store

@@ -233,8 +233,7 @@ def _notes(partitions: list[PartitionCheck], looked: dict[str, Topic]) -> tuple[
 
 
 def _compacts(looked: dict[str, Topic], topic: str) -> bool:
-    policy = looked[topic].policy if topic in looked else None
-    return policy is not None and policy.compacts
+    return topic in looked and looked[topic].compacts
 
 
 def _samples(differences: DataFrame) -> list[str]:

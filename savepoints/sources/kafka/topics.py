@@ -58,9 +58,14 @@ class Topic:
     policy_problem: str = ""
 
     @property
+    def compacts(self) -> bool:
+        """Whether records with a newer one of the same key are removed, as far as is known."""
+        return self.policy is not None and self.policy.compacts
+
+    @property
     def compaction(self) -> str:
         """What is not the same any more when its records are read again; empty for nothing."""
-        if self.policy is None or not self.policy.compacts:
+        if not self.compacts:
             return ""
         return (
             f"topic {self.name} is compacted: a record vanishes once a newer one with its key "
