@@ -18,8 +18,8 @@ from typing import Any, Literal, TextIO, TypeVar
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from savepoints.config import secrets
 from savepoints.errors import SavepointsError
@@ -96,13 +96,13 @@ class Terminal:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for name in columns:
             table.add_column(
-                name,
+                Text(name),
                 justify="right" if name in _NUMERIC else "left",
                 overflow="fold",
                 no_wrap=name == "id",
             )
         for row in shown:
-            table.add_row(*map(escape, row))
+            table.add_row(*map(Text, row))
         self.out.print(table)
 
     def _fitting(
@@ -120,7 +120,8 @@ class Terminal:
         rule = ("─" if self.out.encoding.startswith("utf") else "-") * (
             sum(widths) + 3 * (len(widths) - 1)
         )
-        self.out.print(f"\n[bold]{line(columns)}[/bold] {rule}", highlight=False, soft_wrap=True)
+        head = Text.assemble("\n", (line(columns), "bold"), f" {rule}")
+        self.out.print(head, soft_wrap=True)
         self.out.raw("".join(map(line, rows)) + "\n")
 
     def pairs(self, pairs: Iterable[tuple[str, object]]) -> None:
@@ -129,7 +130,7 @@ class Terminal:
         table.add_column(style="bold")
         table.add_column(overflow="fold")
         for name, value in pairs:
-            table.add_row(name, _data(value))
+            table.add_row(name, Text(secrets.mask_data(str(value))))
         self.out.print(table)
 
     def result(self, pairs: Callable[[], Iterable[tuple[str, object]]], **document: object) -> None:
@@ -152,14 +153,15 @@ class Terminal:
 
     def line(self, text: str) -> None:
         """Print a line of the result."""
-        self.out.print(_data(text), highlight=False, soft_wrap=True)
+        self.out.print(Text(secrets.mask_data(text)), soft_wrap=True)
 
     def plan(self, plan: Plan, *, is_result: bool = False) -> None:
         """Show the plan of a verb before it asks or acts; on stdout where that is all."""
         console = self.out if is_result else self.err
-        of = f" {_message(plan.query)}" if plan.query else ""
-        idle = f" {_message(plan.idle)}" if plan.idle else ""
-        console.print(f"[bold]{plan.verb}[/bold]{of}:{idle}", highlight=False, soft_wrap=True)
+        of = f" {plan.query}" if plan.query else ""
+        idle = f" {plan.idle}" if plan.idle else ""
+        about = Text.assemble((plan.verb, "bold"), secrets.mask(f"{of}:{idle}"))
+        console.print(about, soft_wrap=True)
         for number, step in enumerate(plan.steps, 1):
             _item(console, f"  {number}. ", step.what)
         for warning in plan.warnings:
@@ -169,18 +171,21 @@ class Terminal:
         """Show the current step of a long operation and the seconds since the command started."""
         if self.progress_style != "none":
             seconds = time.monotonic() - self._begun
-            self.err.print(
-                f"[dim]{seconds:6.1f}s[/dim] {_message(line)}", highlight=False, soft_wrap=True
-            )
+            shown = Text.assemble((f"{seconds:6.1f}s", "dim"), " ", secrets.mask(line))
+            self.err.print(shown, soft_wrap=True)
 
     def error(self, error: SavepointsError) -> None:
         """Show an error with its hint, or as one JSON object."""
         if self.format == "json":
             self.err.raw(json.dumps(secrets.masked(to_json(error.to_json()))) + "\n")
             return
-        self.err.print(f"[bold red]error:[/bold red] {_message(error.message)}", soft_wrap=True)
+        self._marked(Text("error:", "bold red"), error.message)
         if error.hint:
-            self.err.print(f"[bold]hint:[/bold] {_message(error.hint)}", soft_wrap=True)
+            self._marked(Text("hint:", "bold"), error.hint)
+
+    def _marked(self, mark: Text, text: str) -> None:
+        # Not as markup: rich drops and doubles backslashes, and a hint is there to be typed.
+        self.err.print(mark, secrets.mask(text), markup=False, soft_wrap=True)
 
 
 def _without(cells: Sequence[T], at: int) -> list[T]:
@@ -211,14 +216,6 @@ def _position(text: Any) -> Any:  # noqa: ANN401  (JSON is Any)
         return json.loads(text)
     except ValueError:
         return text
-
-
-def _data(value: object) -> str:
-    return escape(secrets.mask_data(str(value)))
-
-
-def _message(text: str) -> str:
-    return escape(secrets.mask(text))
 
 
 class _Stream:
@@ -299,5 +296,5 @@ def _item(console: Console, mark: str, text: str, style: str = "") -> None:
     if console.is_terminal:
         width = max(console.width - len(mark), 20)
         lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    shown = f"\n{' ' * len(mark)}".join(map(_message, lines))
-    console.print(f"[{style or 'none'}]{mark}[/]{shown}", highlight=False, soft_wrap=True)
+    shown = f"\n{' ' * len(mark)}".join(map(secrets.mask, lines))
+    console.print(Text.assemble((mark, style), shown), soft_wrap=True)
