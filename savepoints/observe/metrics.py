@@ -155,9 +155,10 @@ def values(
         ),
         "savepoints_restore_verify_failures_total": dict(
             Counter(
-                (one.query or "",)
+                (name,)
                 for one in events
                 if one.verb in proofs and one.result == "failed"
+                for name in one.broken or {one.query or ""}
             )
         ),
         "savepoints_recovery_seconds": {(one.query or "",): one.seconds for one in restores},
@@ -283,7 +284,10 @@ def _newest(events: Sequence[Event], verb: str) -> MetricValues:
 
 
 def _verified(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> MetricValues:
-    """Return when each query was last verified: `verify --all` is of no query, and of each."""
+    """Return when each query was last verified: `verify --all` is of no query, and of each.
+
+    What it found broken of one does not make the others unverified.
+    """
     known: dict[str, datetime] = {}
     for saved in savepoints:
         known[saved.query] = min(saved.created_at, known.get(saved.query, saved.created_at))
@@ -292,10 +296,11 @@ def _verified(savepoints: Sequence[Savepoint], events: Sequence[Event]) -> Metri
             known[one.query] = min(one.at, known[one.query])
     found: MetricValues = {}
     for done in reversed(events):
-        if (done.verb, done.result) == ("verify", "done"):
-            then = [query for query, since in known.items() if since <= done.at]
-            names = then if done.query is None else [done.query]
-            found |= {(name,): done.at.timestamp() for name in names}
+        if done.verb != "verify" or (done.result != "done" and not done.broken):
+            continue
+        then = {query for query, since in known.items() if since <= done.at}
+        names = (then if done.query is None else {done.query}) - done.broken
+        found |= {(name,): done.at.timestamp() for name in names}
     return found
 
 

@@ -217,14 +217,11 @@ def _lag(facts: StoreFacts, sources: SourceFacts) -> Answer:
 
 
 def _verified(facts: StoreFacts, query: str) -> Answer:
-    ids = [one.id for one in facts.savepoints if one.query == query]
     event = _newest(facts.events, "verify", query)
     if event is None:
         return Answer("Last verify", "never", "", "unknown")
-    # One of all queries has failed for those whose savepoints it names.
-    failed = event.result == "failed" and (
-        event.query == query or any(one in event.message for one in ids)
-    )
+    # One of all queries has failed for those that it names; for each, if it came to nothing.
+    failed = event.result == "failed" and (not event.broken or query in event.broken)
     return Answer(
         "Last verify",
         f"{'failed ' if failed else ''}{span_text(facts.at - event.at)} ago",

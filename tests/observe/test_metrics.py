@@ -16,7 +16,7 @@ from savepoints.model import Edit
 from savepoints.observe import metrics
 from savepoints.observe.kafka_figures import LAG, RESTORABLE_UNTIL
 from savepoints.store.locks.journal import Journal, Operation
-from savepoints.store.tables.events import Event
+from savepoints.store.tables.events import BROKEN, Event
 from tests.infra.metrics.promql import promtool
 from tests.samples import BEGINNING, savepoint
 
@@ -145,6 +145,32 @@ def test_trap_a_query_that_is_verified_with_all_others_seems_not_to_be(counted: 
         for metric, labels in [name.split("{")]
         if metric == "savepoints_last_verify_timestamp_seconds"
     } == dict.fromkeys(['query="clicks"}', 'query="orders"}'], together.at.timestamp())
+
+
+def test_trap_a_savepoint_found_broken_among_all_is_counted_for_no_query(counted: Store) -> None:
+    """The alert had no name of a query in it, and all the others seemed not to be verified."""
+    counted.catalog.add(savepoint(1, id="sp-20261120-100000-orders", query="orders"))
+    before = samples_of(metrics.text(counted))
+    found = event(120, "verify", "failed", query=None, parameters={BROKEN: "clicks"})
+    counted.events.append(found)
+    unread = event(130, "verify", "failed", query=None, error="VerificationError")
+    counted.events.append(unread)
+
+    after = samples_of(metrics.text(counted))
+
+    failures, last = (
+        "savepoints_restore_verify_failures_total",
+        "savepoints_last_verify_timestamp_seconds",
+    )
+    assert {
+        name: value
+        for name, value in after.items()
+        if name.startswith((failures, last)) and before.get(name) != value
+    } == {
+        f'{failures}{{query="clicks"}}': before[f'{failures}{{query="clicks"}}'] + 1,
+        f'{failures}{{query=""}}': 1,
+        f'{last}{{query="orders"}}': found.at.timestamp(),
+    }
 
 
 def test_the_endpoint_counts_anew_at_each_scrape(counted: Store) -> None:

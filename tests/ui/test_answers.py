@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from savepoints.store.locks import journal
+from savepoints.store.tables.events import BROKEN
 from savepoints.ui.answers import QueryAnswers, answers, usual_interval
 from savepoints.ui.facts import SourceFacts, StoreFacts
 from tests.ui import stories
@@ -155,16 +156,22 @@ def test_the_lag_is_that_of_all_partitions() -> None:
     assert answer(facts, "Lag") == ("12,408 records", "batch 700 committed 6 min ago", "plain")
 
 
-def test_a_verify_of_all_has_failed_only_for_those_that_it_names() -> None:
-    mine, other = saved(71), saved(71, query="clicks")
-    said = event("verify", 70, "failed", query=None, message=f"broken: {mine.id}: a file")
-    facts = StoreFacts("/s", NOW, (mine, other), (), events=(said,))
+@pytest.mark.parametrize(
+    ("found", "clicks"),
+    [({"parameters": {BROKEN: "orders"}}, "good"), ({"error": "VerificationError"}, "bad")],
+    ids=["it names the one", "it came to nothing, which looked good for both"],
+)
+def test_a_verify_of_all_has_failed_only_for_those_that_it_names(
+    found: dict[str, object], clicks: str
+) -> None:
+    said = event("verify", 70, "failed", query=None, **found)
+    facts = StoreFacts("/s", NOW, (saved(71), saved(71, query="clicks")), (), events=(said,))
 
     levels = {
         one.query: next(it.level for it in one.answers if it.question == "Last verify")
         for one in answers(facts)
     }
-    assert levels == {"orders": "bad", "clicks": "good"}
+    assert levels == {"orders": "bad", "clicks": clicks}
 
 
 def test_after_a_program_that_does_not_fit_the_same_run_is_not_what_to_type() -> None:

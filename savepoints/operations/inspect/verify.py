@@ -41,6 +41,7 @@ from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint.manifest import Manifest, manifest_path
 from savepoints.store.tables import catalog
+from savepoints.store.tables.events import BROKEN
 from savepoints.texts import count_text
 
 _LOG = logging.getLogger(__name__)
@@ -195,6 +196,8 @@ def _note(noted: Recording, reports: Reports) -> None:
     broken = [one for one in reports.reports if one.grade == "broken"]
     what = [f"{one.savepoint_id}: {_reason(one.findings)}" for one in broken]
     counted = f"{len(reports.reports)} checked, {len(broken)} broken"
+    if queries := sorted({one.query for one in broken}):
+        noted.note(parameters={**noted.event.parameters, BROKEN: ", ".join(queries)})
     noted.note(
         result="failed" if broken else "done",
         message="; ".join([f"{reports.grade}, {counted}", *what]),

@@ -19,6 +19,8 @@ from savepoints.store.tables.open_tables import OpenTables
 Result = Literal["done", "failed", "skipped"]
 # The parameter of a drill that has the operators whose state it could not compare.
 NOT_COMPARED = "not_compared"
+# The parameter of a verification that names the queries of which it found a savepoint broken.
+BROKEN = "broken"
 
 _COLUMNS: columns.Shape = {
     "id": "text", "at": "moment", "verb": "text", "who": "text", "result": "text", "query": "text",
@@ -60,6 +62,11 @@ class Event:
     seconds: float = 0.0
     bytes: int | None = None
     rows: int | None = None
+
+    @property
+    def broken(self) -> frozenset[str]:
+        """Queries of which a verification found a savepoint broken."""
+        return frozenset(filter(None, self.parameters.get(BROKEN, "").split(", ")))
 
 
 @dataclass(frozen=True)

@@ -458,6 +458,7 @@ def test_all_savepoints_are_graded_and_shared_files_are_read_once(
     }
     files = {file.stored_at: file.size for one in taken for file in store.manifest(one.id).files}
     del files[lost]
+    assert store.events.all()[0].broken == {"totals"}
     mine = verify_all(store, query="totals")
     assert mine.bytes_read == sum(files.values())
     assert len(mine.reports) == len(taken)
