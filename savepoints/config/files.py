@@ -44,10 +44,12 @@ class Layer:
 
     Attributes:
         origin: The place, for display: `savepoints.toml [profiles.prod]`.
+        unchosen: The profiles of a file that are not chosen, which are only checked.
     """
 
     origin: str
     content: Mapping[str, Any]
+    unchosen: tuple[Layer, ...] = ()
 
     def has(self, path: tuple[str, ...]) -> bool:
         """Return True if the layer has the key at a path."""
@@ -70,6 +72,7 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
     profile = profile or os.environ.get(PROFILE_VARIABLE) or None
     files = [Layer(origin, _read(path, table)) for path, origin, table in _places(file)]
     profiles: list[Layer] = []
+    rest: list[Layer] = []
     known: set[str] = set()
     for layer in files:
         tables = layer.content.get("profiles", {})
@@ -79,8 +82,11 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
                 hint="move the keys to [profiles.NAME]",
             )
         known |= set(tables)
-        if profile in tables:
-            profiles.append(Layer(f"{layer.origin} [profiles.{profile}]", tables[profile]))
+        named = {name: Layer(f"{layer.origin} [profiles.{name}]", tables[name]) for name in tables}
+        if profile in named:
+            profiles.append(named.pop(profile))
+        own = {key: value for key, value in layer.content.items() if key != "profiles"}
+        rest.append(Layer(layer.origin, own, tuple(named.values())))
     if profile is not None and not profiles:
         raise UsageError(
             f"there is no profile {profile!r}",
@@ -88,10 +94,6 @@ def of_files(file: Path | None, profile: str | None) -> list[Layer]:
             if known
             else f"add a table [profiles.{profile}] to the settings file",
         )
-    rest = [
-        Layer(one.origin, {key: value for key, value in one.content.items() if key != "profiles"})
-        for one in files
-    ]
     return [*profiles, *rest]
 
 

@@ -415,8 +415,22 @@ def combine(
 ) -> Settings:
     """Put the layers of the files below the environment and the flags. See `load`."""
     config_files.refuse_unknown_variables(Settings.model_fields)
-    # A class method returns the sources, so each load needs a class of its own.
-    bound = type(
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    try:
+        settings = _reading(files, file)(**given)
+    except ValidationError as error:
+        raise _explained(error, files) from None
+    except ValueError as error:  # Raised by pydantic-settings for a variable that is not JSON.
+        raise config_files.not_json(error) from None
+    for one in files:
+        for profile in one.unchosen:
+            _refuse_unknown_keys(profile)
+    return settings
+
+
+def _reading(files: Sequence[Layer], file: Path | None = None) -> type[Settings]:
+    """Return the settings as a class that reads these: a class method returns the sources."""
+    return type(
         "Settings",
         (Settings,),
         {
@@ -425,18 +439,23 @@ def combine(
             "__doc__": Settings.__doc__,
         },
     )
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
+
+
+def _refuse_unknown_keys(profile: Layer) -> None:
+    """Refuse a mistyped key now, not in the night in which somebody chooses the profile.
+
+    What else is wrong or missing there may be completed by the environment of its machine.
+    """
     try:
-        settings: Settings = bound(**given)
+        _reading([profile])()
     except ValidationError as error:
-        raise _explained(error, files) from None
-    except ValueError as error:  # Raised by pydantic-settings for a variable that is not JSON.
-        raise config_files.not_json(error) from None
-    return settings
+        for at, one in enumerate(error.errors()):
+            if one["type"] == "extra_forbidden":
+                raise _explained(error, [profile], at) from None
 
 
-def _explained(error: ValidationError, files: Sequence[Layer]) -> UsageError:
-    first = error.errors()[0]
+def _explained(error: ValidationError, files: Sequence[Layer], at: int = 0) -> UsageError:
+    first = error.errors()[at]
     path = tuple(str(part) for part in first["loc"])
     key = ".".join(path)
     origin = config_files.origin(path, [environment(), *files]) or FILE
@@ -450,7 +469,7 @@ def _explained(error: ValidationError, files: Sequence[Layer]) -> UsageError:
         return UsageError(f"setting {key}: {problem}", hint=hint, setting=key)
     close = difflib.get_close_matches(path[-1], _known_keys(path[:-1]), n=1)
     return UsageError(
-        f"there is no setting {key}",
+        f"there is no setting {key}, which {where} has",
         hint=f"did you mean {close[0]}?" if close else f"remove the key from {where}",
         setting=key,
     )

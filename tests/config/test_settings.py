@@ -318,10 +318,23 @@ def test_an_unknown_key_is_refused_with_a_suggestion(
         (tmp_path / files.FILE).write_text(content)
         path = "queries.q.retention.kep_tags"
 
-    with pytest.raises(UsageError, match=f"no setting {path}\n") as refused:
+    with pytest.raises(UsageError, match=f"no setting {path}, which savepoints.toml") as refused:
         config_settings.load(profile="p" if "profiles" in content else None)
 
     assert refused.value.hint == f"did you mean {suggestion}?"
+
+
+def test_trap_a_mistyped_key_is_found_in_the_night_its_profile_is_chosen(file: Path) -> None:
+    """What else a profile lacks may come from the environment of its machine."""
+    file.write_text(FILE + "[profiles.night.queries.new]\nevery = '5m'\n")
+    assert config_settings.load(profile="prod").store == "from-profile"
+    file.write_text(file.read_text() + "triger = '1s'\n")
+
+    for chosen in (None, "prod"):
+        with pytest.raises(UsageError, match=r"no setting queries\.new\.triger,") as refused:
+            config_settings.load(profile=chosen)
+        assert "savepoints.toml [profiles.night]" in refused.value.message
+        assert refused.value.hint == "did you mean trigger?"
 
 
 def test_an_unknown_key_that_is_like_no_other_is_refused(tmp_path: Path) -> None:
