@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -12,10 +12,11 @@ from statistics import median
 from savepoints.config.settings import Settings
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
-from savepoints.model import Savepoint
+from savepoints.model import Generation, Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.inspect.findings import Seen
 from savepoints.operations.maintain import expire
+from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.outputs.delta import batch_version, retention
 from savepoints.outputs.file_sink import file_sink
 from savepoints.store.root import Store
@@ -32,7 +33,8 @@ _SAVEPOINTS = 10
 def check_queries(store: Store) -> list[Seen]:
     """Look at every query of the settings and of the store."""
     known = store.catalog.all()
-    current = {one.query: one for one in store.generations.all() if one.status == "current"}
+    lives = store.generations.all()
+    current = {one.query: one for one in lives if one.status == "current"}
     names = sorted({*store.settings.queries, *current})
 
     def of_query(name: str) -> list[Seen]:
@@ -41,6 +43,7 @@ def check_queries(store: Store) -> list[Seen]:
         return [
             _pace(name, checkpoint, mine, store.settings),
             *_outputs(name, mine, store.settings),
+            *(_nested(current[name], lives, store.settings) if name in current else ()),
         ]
 
     return [one for seen in in_parallel(of_query, names) for one in seen]
@@ -84,6 +87,35 @@ def _commits(checkpoint: Location) -> list[datetime]:
         if (match := _COMMIT.fullmatch(info.path))
     }
     return [found[batch] for batch in sorted(found)][-_BATCHES:]
+
+
+def _nested(now: Generation, lives: Sequence[Generation], settings: Settings) -> Iterator[Seen]:
+    """Find checkpoints inside older ones, which somebody deletes once the query goes on elsewhere.
+
+    Now or next: a driver's own is often called as its query is, and so is the directory that `run`
+    has for the query.
+    """
+    what = f"checkpoint of {now.query}"
+    for one in lives:
+        if one.query == now.query and now.checkpoint.startswith(f"{one.checkpoint}/"):
+            yield Seen(
+                what,
+                "warning",
+                f"{now.checkpoint} lies inside {one.checkpoint} of generation {one.generation}, "
+                "and would be deleted with it",
+                f"keep {one.checkpoint} as long as the query runs",
+            )
+    bound = settings.queries.get(now.query)
+    if bound is None:
+        return
+    following = str(checkpoint_of(bound.checkpoints, now.query, now.generation + 1))
+    if following.startswith(f"{now.checkpoint}/"):
+        yield Seen(
+            what,
+            "warning",
+            f"the next checkpoint, {following}, would lie inside the present one, {now.checkpoint}",
+            f"set checkpoints of [queries.{now.query}] to another directory",
+        )
 
 
 def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[Seen]:

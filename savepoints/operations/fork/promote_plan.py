@@ -12,7 +12,7 @@ from savepoints.io import Location
 from savepoints.moments import rfc3339
 from savepoints.operations.fork import promote_steps
 from savepoints.operations.fork.promote_steps import VERB, HandOver, PromotionPlan
-from savepoints.operations.rollback import journalled
+from savepoints.operations.rollback import journalled, notes
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import plan_basis
 from savepoints.operations.savepoint.plan_basis import Basis
@@ -110,7 +110,10 @@ def plan(
         verb=VERB,
         query=origin,
         steps=tuple(_steps(origin, fork, fork_bound, columns, state, checks=checks)),
-        warnings=tuple(_warnings(origin, live_bound, fork_bound, hand_over, state)),
+        warnings=(
+            *_warnings(origin, live_bound, fork_bound, hand_over, state),
+            *notes.of_next(store, origin, live_bound),
+        ),
         fork=fork,
         hand_over=hand_over,
         live_app=live_bound.app,

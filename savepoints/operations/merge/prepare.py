@@ -34,6 +34,7 @@ from savepoints.operations.merge.plan import (
     MergingPlan,
 )
 from savepoints.operations.merge.workspace import FEW_ROWS, Workspace
+from savepoints.operations.rollback import notes
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import forms
 from savepoints.plan import Progress, silent
@@ -321,7 +322,10 @@ def _plan(
         verb=VERB,
         query=asked.query,
         steps=(),
-        warnings=plan_steps.of_batch(late, asked.until),
+        warnings=(
+            *plan_steps.of_batch(late, asked.until),
+            *(() if asked.policy == "append" else notes.of_next(live.store, asked.query, bound)),
+        ),
         command=asked.command,
         operation_id=operation_id,
         input=name,

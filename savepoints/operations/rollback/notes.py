@@ -12,6 +12,7 @@ from savepoints.errors import IncompatibleError
 from savepoints.io import Location
 from savepoints.model import OutputTopic
 from savepoints.moments import parse_rfc3339
+from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import history, restore_checks
@@ -54,13 +55,21 @@ def _passed_over(store: Store, found: ResolvedTarget, moment: datetime, text: st
     )
 
 
-def of_place(old: str, new: str) -> Iterator[str]:
+def of_place(old: str, new: str, chosen_by: str = "--to URI") -> Iterator[str]:
     """Say that the next checkpoint lies within the present one, with which it would be deleted."""
     if new.startswith(f"{old}/"):
         yield (
             f"the new checkpoint {new} lies inside the old one, so the old one must not be "
-            "deleted; to choose another place: --to URI"
+            f"deleted; to choose another place: {chosen_by}"
         )
+
+
+def of_next(store: Store, query: str, bound: QuerySettings) -> Iterator[str]:
+    """Say that of the checkpoint that the settings give the next generation of a query."""
+    number = store.generations.next_number(query)
+    new = str(checkpoint_of(bound.checkpoints, query, number))
+    old = store.generations.current(query).checkpoint
+    yield from of_place(old, new, f"checkpoints in [queries.{query}]")
 
 
 def of_present(checkpoint: str, present: Present, verb: str) -> Iterator[str]:

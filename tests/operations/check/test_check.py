@@ -340,6 +340,29 @@ def test_the_pace_of_a_query_is_compared_with_what_copying_takes(
     assert seen(local_store, wrong)["batches of totals"].grade == "broken"
 
 
+def test_trap_a_live_checkpoint_is_deleted_with_the_old_one_it_lies_in(
+    local_store: Store, on_local: Location
+) -> None:
+    """Nothing said so once the query had moved there, and of a merge nothing did before."""
+    old = on_local / "totals"
+    take(local_store, unpack("rocksdb", old))
+
+    def said(checkpoints: Location) -> list[str]:
+        bound = QuerySettings(app="a:b", checkpoints=str(checkpoints))
+        settings = KEPT.model_copy(update={"queries": {"totals": bound}})
+        return [one.seen for one in wrong(local_store, settings) if "inside" in one.seen]
+
+    assert said(on_local / "next") == []
+    (coming,) = said(on_local)
+    assert coming.startswith(f"the next checkpoint, {old}/2, would lie inside")
+
+    plan = rollback.plan(local_store, "latest", to=str(old / "2"), rewind_outputs=False)
+    rollback.execute(plan, local_store)
+
+    (present,) = said(on_local)
+    assert present.startswith(f"{old}/2 lies inside {old} of generation 1")
+
+
 def test_outputs_that_do_not_last_as_long_as_savepoints(
     local_store: Store, on_local: Location
 ) -> None:

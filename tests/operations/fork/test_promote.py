@@ -239,6 +239,21 @@ def test_trap_forks_that_read_each_other_were_left_without_the_late_events_of_on
         assert f"savepoints merge variant --batch late.parquet{words}" in refused.value.hint
 
 
+def test_trap_only_a_rollback_says_that_it_writes_into_the_checkpoint_it_leaves(
+    forked: Origin,
+) -> None:
+    inside = forked.store.generations.current(ORIGIN).checkpoint
+    live = forked.settings.queries[ORIGIN].model_copy(update={"checkpoints": inside})
+    queries = {**forked.settings.queries, ORIGIN: live}
+    store = forked.store.with_settings(forked.settings.model_copy(update={"queries": queries}))
+
+    def said(store: Store) -> list[str]:
+        return [one for one in promote_plan.plan(store, "variant").warnings if "inside" in one]
+
+    assert [f"{inside}/{ORIGIN}/2 lies inside" in one for one in said(store)] == [True]
+    assert said(forked.store) == []
+
+
 def test_trap_an_operation_on_the_fork_is_interrupted_after_the_plan(forked: Origin) -> None:
     """A rollback that was killed may have taken back tables of rows that would be promoted."""
     store = forked.store

@@ -47,3 +47,7 @@ def test_trap_a_checkpoint_is_written_into_the_one_that_is_left(
     (note,) = said(on_local)
     assert f"{on_local}/totals/2 " in note
     assert said(on_local / "next") == said(on_local, str(on_local / "totals-2")) == []
+
+    bound = QuerySettings(app="a:b", checkpoints=str(on_local))
+    (of_merges,) = notes.of_next(local_store, "totals", bound)
+    assert of_merges.endswith("to choose another place: checkpoints in [queries.totals]")
