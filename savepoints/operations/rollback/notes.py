@@ -116,15 +116,18 @@ def _of_kafka(position: str | None) -> KafkaOffsets:
     return found
 
 
-def of_topics(store: Store, query: str, savepoint_id: str | None = None) -> Iterator[str]:
-    """Say that topics keep what they have, and who reads it; and what the query reads again.
+def of_topics(store: Store, query: str, to: ResolvedTarget | None = None) -> Iterator[str]:
+    """Say that topics keep what they have, and who reads it.
 
     Args:
-        savepoint_id: What the query goes back to; None if that is not a savepoint.
+        to: What the query goes back to; None if that is nothing it was.
     """
     known = store.catalog.all()
     saved = {
-        topic.topic: topic for one in known if one.id == savepoint_id for topic in one.output_topics
+        topic.topic: topic
+        for one in known
+        if to is not None and one.id == to.savepoint_id
+        for topic in one.output_topics
     }
     newest = {one.query: one for one in reversed(known)}
     for topic in history.output_topics(known, query, bindings.complete(store)):
@@ -143,9 +146,16 @@ def of_topics(store: Store, query: str, savepoint_id: str | None = None) -> Iter
                 f"rollback {query} NAME"
             )
         yield what
-    for one in known:
-        if one.id == savepoint_id:
-            yield from restore_checks.topics_read_again(store, one)
+
+
+def of_topics_read(store: Store, to: ResolvedTarget) -> Iterator[str]:
+    """Say which topics have records after a point that were rolled back: it need not be saved."""
+    if to.is_saved:
+        saved = next(one for one in store.catalog.all() if one.id == to.savepoint_id)
+        yield from restore_checks.topics_read_again(store, saved)
+        return
+    topics, batch = {*lowest_offsets(to.offsets)}, f"batch {to.batch_id}"
+    yield from restore_checks.rolled_back_since(store, to.query, topics, batch, to.committed_at)
 
 
 def _since(topic: OutputTopic | None) -> str:

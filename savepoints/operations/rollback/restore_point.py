@@ -17,7 +17,7 @@ from savepoints.config.settings import Settings
 from savepoints.io import Location
 from savepoints.model import Form
 from savepoints.observe.recorder import recorded
-from savepoints.operations.rollback import run_to_point
+from savepoints.operations.rollback import notes, run_to_point
 from savepoints.operations.rollback import target as rollback_target
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.run_to_point import RestoredQuery
@@ -105,14 +105,18 @@ def plan(
             archives=archives_of(settings, found.query),
         )
         application = run_to_point.application_of(found.query, settings, app, rewind_outputs=True)
-    about_sources: list[str] = []
+    told: list[str] = []
+    if found.ends is not None:
+        told.append("everything the query writes on the way is discarded: no output is touched")
+    if not found.is_saved:
+        told += notes.of_topics_read(store, found)
     if not found.is_saved and not accept_unreplayable:
         logs = source_logs.of_checkpoint(Location.of(context.current.checkpoint), found.batch_id)
-        about_sources = restore_checks.require_read_again(store, found.query, logs)
+        told += restore_checks.require_read_again(store, found.query, logs)
     target = str(Location.of(to))
     owner = f"point:{hashlib.sha256(' '.join(found.words).encode()).hexdigest()[:16]}"
     if found.is_saved:
-        form = restore.plan(
+        restoring = restore.plan(
             store,
             found.savepoint_id,
             target,
@@ -121,8 +125,9 @@ def plan(
             even_broken=even_broken,
             check_outputs=check_outputs,
             accept_unreplayable=accept_unreplayable,
-        ).form
-        from_checkpoint = None
+        )
+        form, from_checkpoint = restoring.form, None
+        told += restoring.warnings
     else:
         rollback_target.refuse_unsaved(found, form)
         from_checkpoint = context.current.checkpoint
@@ -130,11 +135,7 @@ def plan(
         verb="restore",
         query=found.query,
         steps=tuple(_steps(found, target)),
-        warnings=(
-            ("everything the query writes on the way is discarded: no output is touched",)
-            if found.ends is not None
-            else tuple(about_sources)
-        ),
+        warnings=tuple(told),
         savepoint_id=found.savepoint_id,
         target=target,
         form=form,

@@ -186,7 +186,7 @@ def plan(
     context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, wanted)
     made = _plan(context, found, asked)
-    topic_notes = notes.of_topics(store, name, found.savepoint_id if found.is_saved else None)
+    topic_notes = [*notes.of_topics(store, name, found), *notes.of_topics_read(store, found)]
     point_notes = notes.of_point(store, wanted, found)
     return replace(made, warnings=(*made.warnings, *point_notes, *topic_notes))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import source_positions
@@ -270,23 +271,39 @@ def topics_read_again(
     Args:
         besides: Topics that are not read again from there.
     """
-    topics = lowest_offsets(savepoint.cut.offsets).keys() - {*besides}
-    if not topics:
-        return
+    yield from rolled_back_since(
+        store,
+        savepoint.query,
+        lowest_offsets(savepoint.cut.offsets).keys() - {*besides},
+        savepoint.id,
+        savepoint.created_at,
+    )
+
+
+def rolled_back_since(
+    store: Store, query: str, topics: Collection[str], point: str, then: datetime
+) -> Iterator[str]:
+    """Say that of a point that need not be saved.
+
+    Args:
+        topics: What the query reads again from there.
+        point: What to call it.
+        then: When it was saved, or committed.
+    """
     later = [
         one
         for one in store.generations.all()
-        if one.query != savepoint.query and one.went_on_after(savepoint)
+        if one.query != query and one.begun_from is not None and one.begun_at > then
     ]
-    if not later:
+    if not (topics and later):
         return
     known, settings = store.catalog.all(), bindings.complete(store)
     names = {one.query for one in later}
     written = {name: {*history.output_topics(known, name, settings)} for name in names}
     for writer in later:
-        for topic in sorted(topics & written[writer.query]):
+        for topic in sorted({*topics} & written[writer.query]):
             yield (
-                f"{savepoint.query} will read topic {topic} from the offsets of {savepoint.id} "
+                f"{query} will read topic {topic} from the offsets of {point} "
                 f"on, but {writer.query}, which writes the topic, has since begun "
                 f"generation {writer.generation} ({writer.begun_by}), so records in between that "
                 "were rolled back will be read as well; to avoid this, choose a later savepoint"

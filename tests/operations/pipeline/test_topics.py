@@ -13,14 +13,17 @@ from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Generation, OutputTopic
+from savepoints.moments import utc_now
 from savepoints.operations.cascade import readers
 from savepoints.operations.pipeline import topic_check, topic_reads
 from savepoints.operations.pipeline.pipeline_graph import ExternalInput, Pipeline, TopicEdge
 from savepoints.operations.pipeline.topic_reads import TopicRead
 from savepoints.operations.pipeline_rollback import rollback_plan
-from savepoints.operations.rollback import rollback
+from savepoints.operations.rollback import restore_point, rollback
+from savepoints.operations.rollback.target import AtBatch, AtTime
 from savepoints.operations.savepoint import create, restore, topic_ends
 from savepoints.operations.savepoint.topic_ends import TopicObservation
+from savepoints.plan import Plan
 from savepoints.sources.kafka.topics import TopicEnds
 from tests.operations.pipeline.lines import SAVED, Line, topic
 from tests.pipelines import Queries, next_version
@@ -345,14 +348,21 @@ def test_trap_a_reader_that_goes_back_alone_reads_what_was_rolled_back(
     store = line.configured_store
 
     def told() -> list[bool]:
-        plans = [
-            rollback.plan(store, gold.id, query="gold", check_source=False),
-            restore.plan(store, gold.id, str(on_local / "restored"), check_outputs=False),
+        to = str(on_local / "restored")
+        plans: list[Plan] = [
+            restore.plan(store, gold.id, to, check_outputs=False),
             rollback_plan.plan(store, "gold", gold.id, check_source=False),
+            rollback.plan(store, gold.id, query="gold", check_source=False),
+            *(rollback.plan(store, one, query="gold", check_source=False) for one in points),
+            *(
+                restore_point.plan(store, one, to, query="gold", check_outputs=False)
+                for one in points
+            ),
         ]
         return ["has since begun generation 2" in str(one.warnings) for one in plans]
 
-    assert told() == [False] * 3
+    points = (AtBatch(SAVED), AtBatch(SAVED - 1), AtTime(utc_now(), by="commit"))
+    assert told() == [False] * 9
     plan = rollback.plan(store, silver.id, query="silver", check_source=False)
     rollback.execute(plan, store)
-    assert told() == [True] * 3
+    assert told() == [True] * 9
