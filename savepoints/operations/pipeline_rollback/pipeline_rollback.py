@@ -17,7 +17,7 @@ from functools import partial
 
 from savepoints import faults
 from savepoints.checkpoint import position
-from savepoints.errors import UsageError
+from savepoints.errors import SavepointsError, UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
 from savepoints.operations.pipeline import follow, joint_plan, standstill, topic_reads
@@ -82,13 +82,9 @@ def execute(
         if plan.paused and not plan.resumed:
             plan = rollback_plan.again(store, plan)
         with standstill.leases(store, plan.queries, VERB) as held:
-            # A fork of a reader may have begun since the plan; it takes no lease of these.
-            rollback_refusals.refuse_left_behind(store, pipeline(store, plan.query), plan.queries)
+            _refuse_left_behind(plan, store)
             members = joint_plan.carry_out(
-                plan,
-                store,
-                lambda log: _move(plan.members, store, log.part, held, progress),
-                progress,
+                plan, store, lambda log: _begun(plan, store, log, held, progress), progress
             )
     return PipelineRolledBack(
         operation_id=plan.operation_id,
@@ -149,6 +145,31 @@ def _way_back(
     for one in back.transitions:
         generation_change.refuse_gone_on(one, parts[one.query])
     return back
+
+
+def _refuse_left_behind(plan: PipelineRollbackPlan, store: Store) -> None:
+    """Refuse a reader that has come since the plan, as a fork does: it takes no lease of these."""
+    rollback_refusals.refuse_left_behind(store, pipeline(store, plan.query), plan.queries)
+
+
+def _begun(
+    plan: PipelineRollbackPlan,
+    store: Store,
+    log: Journal,
+    held: Mapping[str, Lease],
+    progress: Progress,
+) -> tuple[RolledBack, ...]:
+    """Take the queries back whose operation is in the journal, where forks look before they begin.
+
+    One that looked before may have begun since this operation looked for forks.
+    """
+    if not log.operation.done:
+        try:
+            _refuse_left_behind(plan, store)
+        except SavepointsError:
+            log.finish(undone=True)
+            raise
+    return _move(plan.members, store, log.part, held, progress)
 
 
 def _part_of_undo(log: Journal, query: str) -> Journal:

@@ -23,12 +23,14 @@ from savepoints.operations.fork import fork_plan
 from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.pipeline import group_savepoint
 from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
-from savepoints.operations.rollback import last_operation, target
+from savepoints.operations.rollback import journalled, last_operation, target
+from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.rollback.target import AtTime
 from savepoints.operations.run import recover
 from savepoints.sources.kafka.reset_targets import Target
 from savepoints.store.locks import journal
+from savepoints.store.locks.journal import Journal
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, topic
 from tests.processes import killed_at
 from tests.sources.broker import HOUR, MINUTE, Broker
@@ -380,6 +382,34 @@ def test_trap_a_fork_of_a_reader_begins_while_records_are_rolled_back(line: Topi
     unfinished.undo(line.configured_store, planned.operation_id)
     assert killed_at("", *words(line)) == 0
     assert_back(line)
+
+
+@pytest.mark.parametrize("is_made", [True, False], ids=["made", "being made"])
+def test_trap_a_fork_and_a_rollback_pass_each_other(
+    line: TopicLine, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    """Each had looked for the other before the other stood in the journal."""
+    planned, store = fork(line), line.configured_store
+    rollback = store.query("silver").rollback_pipeline("before", check_source=False)
+    begin = journalled.begin
+
+    def begin_after_the_fork(plan: JournalledPlan, store: Store) -> Journal:
+        monkeypatch.setattr(journalled, "begin", begin)
+        if is_made:
+            forking.execute(planned, store)
+        else:
+            begin(planned, store)
+        return begin(plan, store)
+
+    monkeypatch.setattr(journalled, "begin", begin_after_the_fork)
+    refusal = NotAlignedError if is_made else UnfinishedOperationError
+    with pytest.raises(refusal, match="trial"):
+        rollback.execute()
+
+    done = [(one.verb, one.state) for one in journal.all_operations(store.root)]
+    assert ("pipeline rollback", "undone") in done
+    assert [line.store.generations.current(one).generation for one in ("silver", "gold")] == [1, 1]
+    assert line.live("gold").list() != []
 
 
 def test_trap_a_fork_that_was_planned_before_a_rollback_is_begun_after_it(line: TopicLine) -> None:
