@@ -7,6 +7,7 @@ be read only what differs is changed; otherwise its files are put aside and it i
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from savepoints import faults
@@ -148,7 +149,8 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
     found = _look(store)
     if plan.aside is not None and found.is_damaged:
         progress(f"moving the damaged catalog to {plan.aside}/")
-        store.catalog.rebuild(list(found.savepoints.values()), store.root / plan.aside)
+        rows = _tagged_once(store, list(found.savepoints.values()), [], progress)
+        store.catalog.rebuild(rows, store.root / plan.aside)
         faults.reach("rebuild-catalog.anew")
     elif not plan.done:
         wanted = {*plan.added, *plan.changed}
@@ -156,13 +158,10 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
             f"correcting {count_text(len(wanted), 'row')} of the catalog and removing "
             f"{len(plan.removed)}"
         )
-        rows = [one for name, one in found.savepoints.items() if name in wanted]
-        store.catalog.put(
-            [
-                tag.without_taken(store, one, progress) if one.id in plan.added else one
-                for one in rows
-            ]
-        )
+        added = [one for name, one in found.savepoints.items() if name in plan.added]
+        changed = [one for name, one in found.savepoints.items() if name in plan.changed]
+        known = [*(one for one in store.catalog.all() if one.id not in wanted), *changed]
+        store.catalog.put([*changed, *_tagged_once(store, added, known, progress)])
         faults.reach("rebuild-catalog.rows")
         store.catalog.remove([name for name in plan.removed if name not in found.savepoints])
     return Rebuilt(
@@ -175,6 +174,29 @@ def execute(plan: RebuildPlan, store: Store, *, progress: Progress = silent) -> 
         plan.aside,
         time.monotonic() - begun,
     )
+
+
+def _tagged_once(
+    store: Store, added: Sequence[Savepoint], known: Sequence[Savepoint], progress: Progress
+) -> list[Savepoint]:
+    """Return savepoints that get their rows back, each tag on one of a query.
+
+    One whose making was killed before it had a row may have a tag that somebody gave another one
+    since. That is then the newer, or was tagged later, which labels of its own say.
+
+    Args:
+        known: Those that have rows.
+    """
+    paths = [labels.labels_path(one.id) for one in added]
+    relabelled = dict(zip(paths, in_parallel(store.root.exists, paths), strict=True))
+    with_rows = [*known]
+    for one in sorted(
+        added,
+        key=lambda one: (relabelled[labels.labels_path(one.id)], one.created_at),
+        reverse=True,
+    ):
+        with_rows.append(tag.without_taken(store, one, with_rows, progress))
+    return with_rows[len(known) :]
 
 
 def described(store: Store, row: Savepoint | None, found: Directory) -> tuple[Savepoint, str]:

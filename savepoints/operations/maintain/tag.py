@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from savepoints.errors import TargetExistsError, UsageError
@@ -148,12 +148,16 @@ def execute(plan: TagPlan, store: Store) -> Savepoint:
     return changed[0]
 
 
-def without_taken(store: Store, savepoint: Savepoint, progress: Progress) -> Savepoint:
+def without_taken(
+    store: Store, savepoint: Savepoint, known: Iterable[Savepoint], progress: Progress
+) -> Savepoint:
     """Return a savepoint that is to get its row back, without tags that name others by now.
 
     Its labels say so from then on, too. Somebody took another one, since this one was not there.
+
+    Args:
+        known: Those that have rows.
     """
-    known = store.catalog.all() if savepoint.tags else ()
     taken = tags.tagged(known, savepoint.query, savepoint.tags, but=[savepoint.id])
     if not taken:
         return savepoint

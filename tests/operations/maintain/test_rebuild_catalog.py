@@ -13,7 +13,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels, Savepoint
 from savepoints.operations.inspect.verify import verify_all
-from savepoints.operations.maintain import rebuild_catalog
+from savepoints.operations.maintain import rebuild_catalog, tag
 from savepoints.operations.maintain.rebuild_catalog import Rebuilt
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.labels import labels_path
@@ -117,6 +117,34 @@ def test_a_table_that_cannot_be_read_is_put_aside_and_made_anew(
     assert plan.aside is not None
     assert contents(store.root / plan.aside) == before
     assert rebuild_catalog.plan(store).done
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "unreadable"])
+@pytest.mark.parametrize("is_born", [True, False], ids=["the newer has it", "given later"])
+def test_trap_a_tag_comes_back_on_two_savepoints(
+    local_store: Store, on_local: Location, is_lost: bool, is_born: bool
+) -> None:
+    """One whose making was killed before it had a row was to have a tag that another has now."""
+    place = unpack("changelog", on_local / "one")
+    older = take(local_store, place, tags=("release",) if is_born else (), batch_id=1)
+    if is_born:
+        local_store.catalog.remove([older.id])
+    newer = take(local_store, place, tags=("release",))
+    if not is_born:
+        local_store.catalog.remove([newer.id])
+        tag.execute(tag.plan(local_store, older.id, add=["release"]), local_store)
+    named = local_store.catalog.find("release").id
+    assert named == (newer.id if is_born else older.id)
+
+    if is_lost:
+        without_catalog(local_store)
+    else:
+        local_store.root.put(f"{LOG}/{1:020}.json", b'{"add": 3')
+    rebuilt(local_store)
+
+    assert {one.id for one in local_store.catalog.all()} == {older.id, newer.id}
+    assert local_store.catalog.find("release").id == named
+    assert rebuild_catalog.plan(local_store).done
 
 
 def test_only_rows_that_differ_are_changed(local_store: Store, on_local: Location) -> None:
