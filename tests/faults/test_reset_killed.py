@@ -62,7 +62,12 @@ VERBS = {
     ),
     "reset, kept": Verb(
         ("reset", QUERY, "--shift-by", "-1", "--state", "keep", "--yes"),
-        ("reset.safety_savepoint", "restore.files", "reset.checkpoint_written"),
+        (
+            "reset.safety_savepoint",
+            "restore.files",
+            "reset.checkpoint_written",
+            "reset.first_savepoint",
+        ),
         [0, 1, 2, 3],
         batch_id=3,
     ),

@@ -21,8 +21,8 @@ class PipelineMember:
         ends: Where it is run on to from there, as Spark's JSON, in what does not go back: an object
             of offsets or a list of positions in tables; null to stay.
         topic_reads: The topics it reads whose writers go back, too.
-        first_id: Id of the first savepoint of its next generation; null for none. Behind what is
-            rolled back in a topic no earlier one is, and nothing else says where that is.
+        first_id: Id of the first savepoint of its next generation; null for none. No earlier one is
+            behind what is rolled back in the tables and topics that it reads.
     """
 
     rollback: RollbackPlan

@@ -29,7 +29,6 @@ from savepoints.operations.pipeline_rollback.rollback_plan import VERB, Pipeline
 from savepoints.operations.rollback import generation_change, journalled
 from savepoints.operations.rollback.rollback import RolledBack
 from savepoints.operations.rollback.run_to_point import RestoredQuery
-from savepoints.operations.savepoint import create
 from savepoints.outputs.rewind import rewind
 from savepoints.plan import Progress, silent
 from savepoints.store import bindings
@@ -220,7 +219,9 @@ def _move(
         for one in members:
             _run_on(one, store, part_of(one.query), held[one.query], progress)
     for one in members:
-        _save_behind(one, store, part_of(one.query), held[one.query], progress)
+        # Behind what was rolled back in what it reads: no earlier savepoint is.
+        saved = generation_change.first_savepoint(one.rollback, one.first_id, store, progress)
+        generation_change.do(saved, part_of(one.query), held[one.query])
     return tuple(
         RolledBack(
             **generation_change.summary(one.rollback, time.monotonic() - started),
@@ -280,27 +281,6 @@ def _run_on(
     held.check()
     exact_time.run(member, store, held.check, progress)
     log.record("advanced")
-
-
-def _save_behind(
-    member: PipelineMember, store: Store, log: Journal, held: Lease, progress: Progress
-) -> None:
-    """Save a reader behind what was rolled back in a topic, from which it can be recovered."""
-    if member.first_id is None or log.is_done("first_savepoint"):
-        return
-    held.check()
-    going = member.rollback
-    progress(f"taking the savepoint {member.first_id} of generation {going.generation}")
-    create.save(
-        store,
-        member.query,
-        checkpoint=going.checkpoint,
-        outputs=dict(going.output_uris),
-        description=f"the start of generation {going.generation}, behind what was rolled back",
-        savepoint_id=member.first_id,
-        kind="manual",
-    )
-    log.record("first_savepoint", savepoint=member.first_id)
 
 
 def _run_planned(member: PipelineMember, store: Store, progress: Progress) -> None:

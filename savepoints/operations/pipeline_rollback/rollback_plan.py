@@ -338,7 +338,7 @@ def make(
             alone, operation_id=name, command=command, verb=VERB, warnings=(*alone.warnings, *again)
         )
         writer = options.writers.get(query)
-        first = new_id("sp", utc_now()) if cut.topic_reads else None
+        first = new_id("sp", utc_now()) if cut.reads or cut.topic_reads else None
         return PipelineMember(alone, cut.reads, writer, cut.ends, cut.topic_reads, first)
 
     members = tuple(in_parallel(planned, list(cuts)))

@@ -9,6 +9,7 @@ from savepoints.operations.pipeline.pipeline_graph import FindingKind, Pipeline
 from savepoints.operations.pipeline_rollback import rollback_cut
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.pipeline_rollback.rollback_cut import MemberCut
+from savepoints.operations.rollback import safety_savepoint
 from savepoints.outputs.rewind import plan_text
 from savepoints.plan import Step
 from savepoints.texts import offsets_text
@@ -44,13 +45,12 @@ def steps(
         if cut.ends is not None and (cut.reads or cut.ends != "[]"):
             yield step_of(query, Step("advanced", rollback_cut.run_on_text(cut)))
     yield from named(lambda name: name == "generation_begun")
-    yield from map(_saved_first, (one for one in members if one.first_id is not None))
+    yield from (step_of(one.query, step) for one in members for step in _saved_first(one))
     yield from (Step("resumed", f"resume the run of {query}") for query in paused)
 
 
-def _saved_first(member: PipelineMember) -> Step:
-    what = f"take the first savepoint of generation {member.rollback.generation}"
-    return step_of(member.query, Step("first_savepoint", f"{what}, {member.first_id}"))
+def _saved_first(member: PipelineMember) -> list[Step]:
+    return safety_savepoint.first_step(member.first_id, member.rollback.generation)
 
 
 def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:

@@ -459,6 +459,31 @@ def _withdrawn_after(
         raise
 
 
+def first_savepoint(
+    plan: TransitionPlan, savepoint_id: str | None, store: Store, progress: Progress
+) -> OwnStep | None:
+    """Return the step that saves a query where it begins a generation, None without an id.
+
+    Where it was moved in its sources no earlier savepoint is, so that it could not be recovered.
+    """
+    if savepoint_id is None:
+        return None
+
+    def save(_check: Callable[[], None]) -> None:
+        progress(f"taking the savepoint {savepoint_id} of generation {plan.generation}")
+        create.save(
+            store,
+            plan.query,
+            checkpoint=plan.checkpoint,
+            outputs=dict(plan.output_uris),
+            description=f"the start of generation {plan.generation}",
+            savepoint_id=savepoint_id,
+            kind="manual",
+        )
+
+    return OwnStep("first_savepoint", save)
+
+
 def do(step: OwnStep | None, log: Journal, held: Lease) -> None:
     """Take a step of a verb's own and record it; recorded before, nothing happens."""
     if step is not None and not log.is_done(step.name):

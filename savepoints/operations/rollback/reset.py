@@ -24,6 +24,8 @@ from savepoints.errors import (
     UsageError,
 )
 from savepoints.io import Location
+from savepoints.model import new_id
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
@@ -76,12 +78,15 @@ class ResetPlan(TransitionPlan):
         moves: The move of each partition.
         sources: Directory below `sources/` and position of each source, as Spark's JSON.
         asked: The request, to tell a repeated one from a new one.
+        first_id: Id of the first savepoint of the new generation, with the kept state where the
+            query was moved to; None without state.
     """
 
     asked: str = ""
     state: State = "empty"
     moves: tuple[Move, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
+    first_id: str | None = None
 
     @property
     def offsets(self) -> KafkaOffsets:
@@ -209,12 +214,14 @@ def plan(
         begin_at=way.begin_at,
     )
     present = context.present(saved=save_present)
+    first = new_id("sp", utc_now()) if state == "keep" else None
     return ResetPlan(
         **context.leaving(present),
         verb=VERB,
         steps=(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(context, way, state, checkpoint, rewound),
+            *safety_savepoint.first_step(first, context.number),
         ),
         warnings=(
             *assumed,
@@ -233,6 +240,7 @@ def plan(
         state=state,
         moves=way.moves,
         sources=_sources(way, state),
+        first_id=first,
     )
 
 
@@ -252,7 +260,8 @@ def execute(plan: ResetPlan, store: Store, *, progress: Progress = silent) -> Mo
         write = partial(
             generation_change.restored, plan, store, sources=sources, progress=progress,
         )  # fmt: skip
-    return generation_change.execute(plan, store, Work(write), progress=progress)
+    first = generation_change.first_savepoint(plan, plan.first_id, store, progress)
+    return generation_change.execute(plan, store, Work(write, follow=first), progress=progress)
 
 
 def _write_empty(plan: ResetPlan) -> NewCheckpoint:

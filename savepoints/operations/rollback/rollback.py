@@ -18,7 +18,8 @@ from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on, topics_kept
 from savepoints.errors import UsageError
 from savepoints.io import Location
-from savepoints.model import Form
+from savepoints.model import Form, new_id
+from savepoints.moments import utc_now
 from savepoints.observe.recorder import recorded
 from savepoints.operations.rollback import (
     activity,
@@ -64,6 +65,8 @@ class RollbackPlan(TransitionPlan):
         application: The program that runs the query to `ends`; None without them.
         outputs_are: Whether the outputs go back too.
         sources: Where each source of the program continues, None to continue as at the savepoint.
+        first_id: Id of the first savepoint of the new generation, where `sources` have moved the
+            query to; None without them.
     """
 
     savepoint_id: str
@@ -74,6 +77,7 @@ class RollbackPlan(TransitionPlan):
     application: str | None = None
     outputs_are: Literal["rewound", "kept"] = "rewound"
     sources: Starts | None = None
+    first_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -241,12 +245,14 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         else next_outputs.kept(context, found, bound)
     )
     present = context.present(saved=asked.save_present)
+    first = None if asked.sources is None else new_id("sp", utc_now())
     return RollbackPlan(
         **context.leaving(present),
         verb=VERB,
         steps=(
             *safety_savepoint.step(present.safety_id, context.current.checkpoint, present.batch_id),
             *_steps(found, form, checkpoint, context.number, outputs),
+            *safety_savepoint.first_step(first, context.number),
         ),
         warnings=(
             *source_notes,
@@ -272,6 +278,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
         application=application,
         outputs_are=asked.outputs_are,
         sources=asked.sources,
+        first_id=first,
     )
 
 
@@ -312,6 +319,7 @@ def execute(plan: RollbackPlan, store: Store, *, progress: Progress = silent) ->
         write,
         prepare=OwnStep("batch_saved", save_batch) if plan.takes else None,
         complete=OwnStep("advanced", run_on) if plan.ends is not None else None,
+        follow=generation_change.first_savepoint(plan, plan.first_id, store, progress),
     )
     moved = generation_change.execute(plan, store, work, progress=progress)
     reached = committed_in(Location.of(plan.checkpoint))[-1]

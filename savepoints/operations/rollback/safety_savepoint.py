@@ -71,3 +71,11 @@ def step(safety_id: str | None, from_checkpoint: str, from_batch: int | None) ->
         return []
     what = f"take a safety savepoint of batch {from_batch} in {from_checkpoint}"
     return [Step("safety_savepoint", what)]
+
+
+def first_step(first_id: str | None, generation: int) -> list[Step]:
+    """Return the last step of a plan that moves a query: saving it where it is then."""
+    if first_id is None:
+        return []
+    what = f"take the first savepoint of generation {generation}, {first_id}"
+    return [Step("first_savepoint", what)]

@@ -31,6 +31,7 @@ from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRo
 from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.rollback import last_operation, rollback
 from savepoints.operations.rollback.target import BeforeLast
+from savepoints.operations.run import recover
 from savepoints.store import checked_programs
 from savepoints.store.locks import journal, lease
 from tests.draw import some
@@ -123,6 +124,27 @@ def test_all_queries_go_back_to_a_group_and_readers_behind_the_rewinds(line: Lin
     assert contents(line, QUERIES) == before, "a live checkpoint is never edited"
     safety = {one.query: one for one in line.store.catalog.all() if one.kind == "safety"}
     assert {one: safety[one].cut.batch_id for one in QUERIES} == dict.fromkeys(QUERIES, NEWEST)
+
+
+def test_trap_a_reader_of_a_table_cannot_be_recovered_behind_its_rewind(line: Line) -> None:
+    """Every savepoint was from before it, where its stream fails."""
+    saved = chain(line)
+    rolled_back(line, "silver", "before", every=True)
+    store = line.configured_store
+    first = {one: store.catalog.find("latest", query=one) for one in QUERIES}
+    assert first["bronze"].id == saved["bronze"].id, "it reads nothing that goes back"
+    for query in ("silver", "gold"):
+        line.checkpoint(query).delete([f"commits/{SAVED}"])
+
+        recovered = recover.recover(store, query, "a commit is gone")
+
+        assert recovered == first[query].id
+        assert (first[query].generation, first[query].cut.batch_id) == (2, SAVED)
+        assert line.rows(query) == BEFORE
+    for reader, writer in (("silver", "bronze"), ("gold", "silver")):
+        assert line.store.generations.current(reader).generation == 3
+        behind = next_version(str(line.table(writer).metadata().id), REWOUND + 1)
+        assert line.sources(reader, SAVED) == (behind,)
 
 
 def test_a_query_goes_back_with_its_readers_and_what_it_reads_stays(line: Line) -> None:

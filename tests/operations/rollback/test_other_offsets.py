@@ -63,9 +63,38 @@ def test_trap_a_replay_would_take_what_was_passed_over_for_read(
     assert lineage.reach(query.store, QUERY).ends_with == f"generation {begun_by}"
 
 
+def without_first(query: Query) -> None:
+    """Take away the savepoint of where the query was moved to."""
+    first = query.store.catalog.find("latest", query=QUERY)
+    assert (first.generation, first.cut.batch_id) == (2, 2)
+    query.store.catalog.remove([first.id])
+
+
+@pytest.mark.parametrize("verb", ["rollback", "reset"])
+def test_trap_a_query_that_was_moved_cannot_be_recovered_before_its_next_savepoint(
+    query: Query, verb: str
+) -> None:
+    """The way out repeated the reset, which by then went elsewhere: to a later end of the topic."""
+    if verb == "rollback":
+        moved, there = go_back(query, 8, 2), {0: 8, 1: 2}
+    else:
+        plan = query.plan(Target("latest"), state="keep")
+        moved, there = Location.of(reset.execute(plan, query.store).checkpoint), {0: 10, 1: 4}
+    moved.delete(["metadata"])
+
+    recovered = recover.if_damaged(query.store, QUERY, query.settings.queries[QUERY])
+
+    assert recovered is not None
+    assert query.store.catalog.find(recovered).generation == 2
+    now = query.store.generations.current(QUERY)
+    assert now.generation == 3
+    assert position.read(Location.of(now.checkpoint)).offsets == {query.topic: there}
+
+
 def test_trap_a_recovery_does_not_go_to_where_the_query_was_before(query: Query) -> None:
     """It read again what somebody had passed over, and nobody was told."""
     moved = go_back(query, 8, 2)
+    without_first(query)
     moved.delete(["metadata"])
     bound = query.settings.queries[QUERY]
 
@@ -93,10 +122,11 @@ def test_trap_a_recovery_does_not_go_to_where_the_query_was_before(query: Query)
 def test_trap_a_time_after_a_move_is_not_reached_from_before_it(query: Query, verb: str) -> None:
     """What somebody had passed over was read on the way there."""
     if verb == "rollback":
-        moved = go_back(query, 8, 2)
+        go_back(query, 8, 2)
     else:
-        plan = query.plan(Target("latest"), state="keep")
-        moved = Location.of(reset.execute(plan, query.store).checkpoint)
+        reset.execute(query.plan(Target("latest"), state="keep"), query.store)
+    first = query.store.catalog.find("latest", query=QUERY)
+    query.store.catalog.remove([first.id])
 
     def of(moment: datetime) -> ResolvedTarget:
         return target.resolve(QueryContext.open(query.store, QUERY), AtTime(moment))
@@ -106,8 +136,8 @@ def test_trap_a_time_after_a_move_is_not_reached_from_before_it(query: Query, ve
     before = of(utc_now() - timedelta(hours=5.5))
     assert (before.generation, before.batch_id) == (1, 2)
     assert before.ends == query.read(5, 4)
-    since = take(query.store, moved)
-    assert of(utc_now()).savepoint_id == since.id
+    query.store.catalog.add(first)
+    assert of(utc_now()).savepoint_id == first.id
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
