@@ -133,6 +133,19 @@ def _conf(checkpoint: Location) -> Mapping[str, str]:
     return {}
 
 
+def _way_on(query: str) -> str:
+    """Say how a query goes on with a topic that was recreated, also if it has read of it already.
+
+    Spark reads on there where it is told to overlook losses, or has not looked in between.
+    """
+    return (
+        f"go on with the new topic and the state that {query} has: savepoints reset {query} "
+        "--to-earliest --state keep --allow-data-loss; if it has read the new topic already, "
+        "replace --to-earliest with --from-file FILE, which has the offsets that it has reached "
+        "there (a line each: topic,partition,offset)"
+    )
+
+
 def require_same_topics(
     store: Store,
     generation: Generation,
@@ -153,7 +166,7 @@ def require_same_topics(
     if not known:
         return
     try:
-        availability.require_same(known, settings)
+        availability.require_same(known, settings, hint=_way_on(generation.query))
         if has_all:
             now = position.read(Location.of(generation.checkpoint))
             availability.require_available(now.positions, settings, archives=archives)

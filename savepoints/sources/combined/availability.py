@@ -24,6 +24,12 @@ from savepoints.sources.kafka import live_ranges
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.offsets import Range
 
+# What to do about a savepoint from before a topic was recreated.
+_ANOTHER = (
+    "choose a newer savepoint (savepoints list --check-sources), or start over with the new topic: "
+    "savepoints reset QUERY --to-earliest --allow-data-loss"
+)
+
 
 def require_available(
     positions: Sequence[str | None],
@@ -96,8 +102,13 @@ def require_available(
     return [one for one in available if one is not None]
 
 
-def require_same(known: Mapping[str, str], settings: KafkaSettings) -> None:
+def require_same(
+    known: Mapping[str, str], settings: KafkaSettings, *, hint: str = _ANOTHER
+) -> None:
     """Check that topics still have the ids that they had when offsets of them were saved.
+
+    Args:
+        hint: What to do about it.
 
     Raises:
         SourceDataGoneError: If one was deleted and recreated.
@@ -113,8 +124,7 @@ def require_same(known: Mapping[str, str], settings: KafkaSettings) -> None:
         raise SourceDataGoneError(
             f"{which} deleted and recreated at {settings.bootstrap_servers} since the savepoint "
             "was taken, so the saved offsets now refer to other records",
-            hint="choose a newer savepoint (savepoints list --check-sources), or start over with "
-            "the new topic: savepoints reset QUERY --to-earliest --allow-data-loss",
+            hint=hint,
             topics=[
                 {"topic": name, "wanted_id": known[name], "found_id": now[name]} for name in renewed
             ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from savepoints.runtime import compatibility
 from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.reset_targets import Target
 from tests.kafka_query import QUERY, Query, make
+from tests.processes import killed_at
 from tests.samples import take
 from tests.sources.broker import Broker
 
@@ -99,6 +101,37 @@ def read_on(query: Query, *offsets: int) -> None:
     path = "offsets/3"
     entry = query.checkpoint.get(path)
     query.checkpoint.put(path, offset_log.with_batch(entry, path, positions=[query.read(*offsets)]))
+
+
+def test_trap_a_query_that_reads_the_new_topic_already_was_to_read_it_again(
+    query: Query, broker: Broker
+) -> None:
+    """Whether it reads it nobody can say; it was sent to its beginning, and without its state."""
+    recreate(query, broker)
+    read_on(query, 6, 3)
+    live = query.store.generations.current(QUERY)
+    with pytest.raises(SourceDataGoneError, match="deleted and recreated") as refused:
+        compatibility.require_same_topics(query.store, live, query.settings.kafka, pytest.fail)
+    there = query.place / "offsets.csv"
+    there.put("", f"{query.topic},0,6\n{query.topic},1,3\n".encode())
+    settings = query.place / "savepoints.toml"
+    settings.put(
+        "",
+        f'store = "{query.store.root}"\n[kafka]\n'
+        f'bootstrap_servers = "{query.settings.kafka.bootstrap_servers}"\n'
+        f'[queries.{QUERY}]\napp = "unused:app"\ncheckpoints = "{query.place}/next"\n'
+        f'[queries.{QUERY}.outputs]\ntotals = "{query.table}"\n'.encode(),
+    )
+    command = re.search(r"savepoints (reset .*?);", refused.value.hint)
+    assert command is not None
+
+    words = command[1].replace("--to-earliest", f"--from-file {there}").split()
+    assert killed_at("", *words, "--yes", "--stopped", "--config", str(settings)) == 0
+
+    begun = query.store.generations.current(QUERY)
+    now = position.read(Location.of(begun.checkpoint))
+    assert (now.committed, now.offsets) == (3, {query.topic: {0: 6, 1: 3}})
+    compatibility.require_same_topics(query.store, begun, query.settings.kafka, pytest.fail)
 
 
 @pytest.mark.parametrize(
