@@ -522,7 +522,8 @@ def test_trap_files_that_a_reader_still_has_to_read_are_gone(line: Line) -> None
 def test_trap_a_savepoint_from_before_a_rewind_cannot_read_across_it(line: Line) -> None:
     saved = chain(line)
     rolled_back(line, "silver", "before")
-    # Silver has written a batch since, gold has no savepoint that has seen the rewind.
+    # Silver has written a batch since, gold has no savepoint any more that has seen the rewind.
+    line.store.catalog.remove([line.store.catalog.find("latest", query="gold").id])
     line.write("silver", SAVED + 1, line.store.catalog.find("before", query="silver").query_id)
     store = line.configured_store
     here = line.checkpoint("silver")
