@@ -82,7 +82,8 @@ METRICS = (
     ),
     Metric(
         "savepoints_last_verify_timestamp_seconds", "gauge", ("query",),
-        "When a verification of a savepoint, or of all, last succeeded, in seconds since 1970.",
+        "When a verification of a savepoint, or of all, last found nothing of the query broken, in "
+        "seconds since 1970.",
     ),
     Metric(
         "savepoints_last_drill_timestamp_seconds", "gauge", ("query",),
