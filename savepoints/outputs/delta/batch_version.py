@@ -113,7 +113,13 @@ def _logged(uri: str, app: str, newest: int, since_ms: int) -> int | None:
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:
-    """Open a Delta table at a version, by default the newest; NotAlignedError if it is gone."""
+    """Open a Delta table at a version, by default the newest.
+
+    Raises:
+        NotFoundError: If there is no table.
+        FileSinkError: If a file sink of Spark writes there.
+        NotAlignedError: If the version is gone.
+    """
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     location = Location.of(uri)
@@ -125,6 +131,16 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
                 f"{location} is written by Spark's file sink and is not a Delta table",
                 hint="name a Delta table, or a location that is still empty",
                 uri=str(location),
+            ) from None
+        if version is not None:
+            # deltalake says the same where only the commits up to the version are gone.
+            newest = open_table(uri).version()
+            raise NotAlignedError(
+                f"version {version} of {location} can no longer be read: its log, now at version "
+                f"{newest}, does not go back so far (delta.logRetentionDuration)",
+                hint=f"choose a newer savepoint: savepoints list; or {LEAVE_OUTPUTS}",
+                uri=str(location),
+                version=version,
             ) from None
         raise NotFoundError(
             f"there is no Delta table at {location}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from savepoints.delta_reader import CHANGE_FEED
+from savepoints.errors import NotFoundError
 from savepoints.io import Location
 from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version, log, writable
@@ -63,7 +64,11 @@ def kept(output: OutputVersion, new_app_id: str) -> tuple[str, ...]:
         seen: int | None = file_sink.newest_batch(Location.of(uri))
         newer = False
     else:
-        table = batch_version.open_table(uri)
+        try:
+            table = batch_version.open_table(uri)
+        except NotFoundError:
+            only = f"once the query runs, it will have only what is written after batch {reached}"
+            return (f"there is no Delta table at {uri}: {only}",)
         seen, newer = table.transaction_version(new_app_id), table.version() > output.version
     if seen is not None and seen > reached:
         again = f"batches {reached + 1} to {seen}"

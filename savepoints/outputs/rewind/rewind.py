@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from savepoints.config.settings import Settings
-from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError
+from savepoints.errors import LEAVE_OUTPUTS, FileSinkError, NotAlignedError, NotFoundError
 from savepoints.io import Location
 from savepoints.model import OutputVersion, is_id
 from savepoints.outputs.delta import batch_version, log, writable
@@ -59,7 +59,11 @@ def plan(
         file_sink.require_reachable(output)
         _refuse_unreadable(output)
         return Rewind(output, file_sink.newest_batch(Location.of(output.uri)), {}, owner)
-    table = batch_version.open_table(output.uri)
+    try:
+        table = batch_version.open_table(output.uri)
+    except NotFoundError as error:
+        error.hint = f"bring the table back; or {LEAVE_OUTPUTS}"
+        raise
     if batch_version.table_id(table) != output.table_id:
         raise NotAlignedError(
             f"{output.uri} has been deleted and recreated since the savepoint was taken: the table "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
     LockedError,
     NotAlignedError,
+    NotFoundError,
     QueryRunningError,
     SavepointsError,
     StateUnwrittenError,
@@ -219,6 +221,22 @@ def test_outputs_may_be_left_as_they_are(query: Query) -> None:
     rollback.execute(plan, query.store)
 
     assert query.rows == [0, 1, 2, 3]
+
+
+def test_trap_a_table_that_was_removed_can_be_left_removed(query: Query) -> None:
+    """To rebuild it: what is read from the savepoint on is all that it will have."""
+    shutil.rmtree(query.output)
+    with pytest.raises(NotFoundError, match="there is no Delta table") as refused:
+        query.plan()
+    assert "--outputs none" in refused.value.hint
+
+    plan = query.plan(rewind_outputs=False, save_present=False)
+    assert any(f"no Delta table at {query.output}" in one for one in plan.warnings)
+    rollback.execute(plan, query.store)
+
+    assert query.store.generations.current("totals").begun_from == query.saved.id
+    assert read_cut(query.place / "next").cut.batch_id == 1
+    assert not Path(query.output).exists()
 
 
 def test_a_query_that_commits_between_plan_and_execution_is_refused(query: Query) -> None:

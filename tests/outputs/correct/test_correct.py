@@ -24,6 +24,7 @@ from savepoints.outputs.delta import batch_version, log
 from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection
 from savepoints.outputs.delta.write import Mode
 from tests import draw
+from tests.outputs import tables
 from tests.outputs.tables import append, opened, recorded, rows
 
 if TYPE_CHECKING:
@@ -156,6 +157,16 @@ def test_a_base_that_is_gone_is_told_apart(tmp_path: Path) -> None:
         planned(uri, bases[0])
 
     assert refused.value.details["version"] == bases[0].version
+
+
+def test_trap_a_base_that_the_log_has_lost_is_gone_too(tmp_path: Path) -> None:
+    uri = tmp_path / "visits"
+    bases = make(uri, batch(("a", 1, 1, None)), batch(("a", 2, 1, None)))
+    opened(str(uri)).create_checkpoint()
+    tables.clean_up(str(uri), opened(str(uri)).version())
+
+    with pytest.raises(OutputVersionGoneError, match=f"version {bases[0].version} of"):
+        planned(uri, bases[0])
 
 
 def test_a_base_of_another_table_is_gone(tmp_path: Path) -> None:

@@ -220,6 +220,19 @@ def test_a_version_that_does_not_exist_is_not_aligned(output: Output) -> None:
         batch_version.open_table(output.uri, 9)
 
 
+@pytest.mark.s3
+def test_trap_a_version_that_the_log_has_lost_is_no_missing_table(place: Location) -> None:
+    output = Output(place / "totals")
+    for batch in range(3):
+        output.write(batch)
+    output.table.create_checkpoint()
+    tables.clean_up(output.uri, 3)
+
+    with pytest.raises(NotAlignedError, match=r"version 1 of .* its log, now at version 3"):
+        batch_version.open_table(output.uri, 1)
+    assert batch_version.open_table(output.uri, 3).version() == 3
+
+
 def test_foreign_commits_are_those_that_changed_rows_and_are_not_ours(output: Output) -> None:
     output.write(0)
     output.write(1)

@@ -231,8 +231,11 @@ def test_a_table_that_is_gone_is_not_found(on_local: Location) -> None:
     there = Location.of(uri)
     there.delete([info.path for info in there.list()])
 
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError) as refused:
         rewind.plan(first, "orders/", NEXT)
+    assert "--outputs none" in refused.value.hint
+    (empty,) = plan_text.kept(first, NEXT)
+    assert "will have only what is written after batch 1" in empty
 
 
 def test_a_version_that_never_was_is_refused(on_local: Location) -> None:
