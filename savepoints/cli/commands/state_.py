@@ -35,7 +35,8 @@ _ROWS_SHOWN = 20
     "keys",
     multiple=True,
     metavar="FIELD=VALUE",
-    help="Show only rows with this value in this field of the key; may be repeated.",
+    help="Show only rows with this value in this field of the key, written as it is shown; may be "
+    "repeated.",
 )
 @click.option("--where", metavar="SQL", help="Show only rows for which this expression is true.")
 @click.option(

@@ -55,7 +55,8 @@ def read_state(
         state_store: A store of a join as Spark lays it out, instead of its sides.
         variable: State variable of a `transformWithState`, `timers`, or side of a join, `left` or
             `right`; not needed if there is only one.
-        key: Only rows whose key has these values, by field, written as text: `{"k": "42"}`.
+        key: Only rows whose key has these values, by field, written as text: `{"k": "42"}`; binary
+            ones in base64.
         where: Only rows for which this SQL expression over the columns is true.
         progress: Called with one line for each step.
 

@@ -159,12 +159,15 @@ def _stored(frame: DataFrame, expression: str, path: tuple[str, ...]) -> Column:
     """Cast an expression to the field's type; it fails where that is not exact."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
+    from pyspark.sql.types import NullType
 
     wanted = frame.select(_inside(F.col("value"), path).alias("x")).schema["x"].dataType
     given = frame.select(F.expr(expression).alias("x")).schema["x"].dataType
     column = F.expr(expression)
     if given == wanted:
         return column
+    if isinstance(given, NullType):  # Nothing that a cast could change; and none leads back.
+        return column.cast(wanted)
     name = ".".join(path)
     if reads_text(given, wanted):
         # Spark's casts of text round decimals, cut times off and guess the zone, ANSI or not.

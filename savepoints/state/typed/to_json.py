@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -105,6 +106,8 @@ def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Col
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
+    if data_type.typeName() == "binary":
+        return F.lit(_binary(name, text))
     try:
         literal = F.lit(text).try_cast(data_type)
         row = frame.sparkSession.range(1).select(literal.cast("string")).first()
@@ -119,6 +122,18 @@ def _literal(frame: DataFrame, name: str, text: str, data_type: DataType) -> Col
             f"example 'key.{name} IS NULL'",
         )
     return literal
+
+
+def _binary(name: str, text: str) -> bytearray:
+    """Read a binary value as rows show it."""
+    try:
+        return bytearray(base64.b64decode(text, validate=True))
+    except ValueError:
+        raise UsageError(
+            f"--key {name}={text}: {text!r} is not a binary value in base64",
+            hint="write it as the rows show it; for the bytes of a text, use --where "
+            f"\"key.{name} = binary('TEXT')\"",
+        ) from None
 
 
 def _is_exact(text: str, value: str, data_type: DataType) -> bool:

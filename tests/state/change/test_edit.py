@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.checkpoint.state.schema import StateField
-from savepoints.state.change.edit import Family, StateEdit, edited
+from savepoints.state.change.edit import Edited, Family, StateEdit, edited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.spark
-def test_trap_a_field_that_is_called_as_what_identifies_other_rows(spark: SparkSession) -> None:
-    """A value's own `position` can be set; only that of an element of a list cannot."""
+def of_rows(spark: SparkSession, *assignments: str) -> Edited:
+    """Two rows with the numbers 1 and 2, the second of which is changed."""
     rows = [(struct.pack("<qq", 0, key), struct.pack("<qqq", 0, key, 7)) for key in (1, 2)]
     whole = spark.newSession().createDataFrame(rows, "key_bytes binary, value_bytes binary")
     state = whole.selectExpr(
@@ -26,9 +25,25 @@ def test_trap_a_field_that_is_called_as_what_identifies_other_rows(spark: SparkS
         StateField("position", "long"), StateField("expires_at_ms", "long")
     )  # fmt: skip
     family = Family(0, "default", "last", "value", False, key, value)
-    change = StateEdit("key.map_key = 2", ("position = value.position + 1", "expires_at_ms = 0"))
+    return edited(state, family, StateEdit("key.map_key = 2", assignments))
 
-    made = edited(state, family, change)
+
+@pytest.mark.spark
+def test_trap_a_value_is_set_to_null_without_a_cast(spark: SparkSession) -> None:
+    """Null is of a type of its own, to which nothing can be cast back."""
+    made = of_rows(spark, "position = null")
+
+    (row,) = made.sample(9)
+    assert row.after == {"value": {"position": None, "expires_at_ms": 7}}
+    assert made.frame.where("__chosen").select("__bytes").first() == (
+        struct.pack("<qqq", 0b01, 0, 7),
+    )
+
+
+@pytest.mark.spark
+def test_trap_a_field_that_is_called_as_what_identifies_other_rows(spark: SparkSession) -> None:
+    """A value's own `position` can be set; only that of an element of a list cannot."""
+    made = of_rows(spark, "position = value.position + 1", "expires_at_ms = 0")
 
     (row,) = made.sample(9)
     assert row.row == {"key": {"map_key": 2}}

@@ -138,6 +138,20 @@ def test_trap_spark_rounds_text_and_makes_up_what_it_lacks(
         to_json.with_key(frame, {"x": text})
 
 
+def test_trap_a_binary_key_is_found_as_it_is_shown(spark: SparkSession) -> None:
+    """Spark's cast takes a text for its own bytes, so that what the rows show was not found."""
+    rows: list[Any] = [((b"\x00\xff",),), ((b"AP8=",),), ((b"",),)]
+    frame = spark.createDataFrame(rows, "key struct<b:binary>")
+
+    for line in map(json.loads, to_json.json_lines(frame, 3)):
+        (found,) = to_json.json_lines(to_json.with_key(frame, line["key"]), 3)
+        assert json.loads(found) == line
+    with pytest.raises(UsageError, match="not a binary value in base64") as refused:
+        to_json.with_key(frame, {"b": "AP8"})
+    assert to_json.where(frame, "key.b = binary('AP8=')").count() == 1
+    assert "binary('TEXT')" in refused.value.hint
+
+
 def test_a_list_cannot_be_written_on_the_command_line(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], "key struct<l:array<int>>")
 
