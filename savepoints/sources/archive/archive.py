@@ -56,6 +56,11 @@ def make(spark: SparkSession, uri: str) -> None:
     archive_table.make(Location.of(uri), Schema.from_json(columns.json()))
 
 
+def exists(uri: str) -> bool:
+    """Return whether there is an archive at a URI, which the settings may name before."""
+    return archive_table.open_if_exists(Location.of(uri)) is not None
+
+
 def append(
     uri: str,
     events: DataFrame,

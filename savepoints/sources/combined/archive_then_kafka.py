@@ -140,7 +140,8 @@ def rows(
     known = progress.load(archive) if archive else None
     parts = seam(since, mine, known)
     found = None
-    if archive and known and (parts.archive_to or merges):
+    # Merges into another input leave one without an archive until something of it is archived.
+    if archive and known and (parts.archive_to or (merges and archives.exists(archive))):
         found = archives.read(
             spark,
             archive,

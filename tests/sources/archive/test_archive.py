@@ -208,6 +208,28 @@ def test_the_seam_loses_and_doubles_nothing(
         archive_now(spark, broker, topic, uri)
 
 
+def test_trap_merges_into_another_input_need_no_archive_of_this_one(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """All that Kafka has was never archived, and the settings name where it would be."""
+    topic = broker.make(partitions=2)
+    produce(broker, topic, 2, 10, seed=1)
+    until = ends(broker, topic)
+
+    def read(uri: str) -> list[Any]:
+        found = archive_then_kafka.rows(
+            spark, DECODING, topic=topic, archive=uri, kafka=broker.settings, since=None,
+            until=until, entities=None, merges=["op-1"],
+        )  # fmt: skip
+        return archived(found.collect())
+
+    assert read(str(tmp_path / "none")) == consume(broker, {}, until)
+    # Where there is one, it has what was merged, though nothing that arrived.
+    uri = str(tmp_path / "archive")
+    add_late(spark, uri, events(raw(spark, 0, 4, partition=-1), DECODING), "op-1")
+    assert len(read(uri)) == len(read(str(tmp_path / "none"))) + 4
+
+
 def raw(spark: SparkSession, first: int, last: int, partition: int = 0) -> DataFrame:
     """Make records of orders 100 * partition + offset, with offsets from `first` to `last`."""
     data = [
