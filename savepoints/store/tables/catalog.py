@@ -309,7 +309,8 @@ def _none_of(query: str, name: str, known: Sequence[str]) -> SavepointNotFoundEr
     of_others = f"name a query that has some: {', '.join(known)}; or " if known else ""
     return SavepointNotFoundError(
         f"no savepoint of query {query} matches {name!r}; the store has none of it",
-        hint=f"{of_others}take one: savepoints create {query}",
+        hint=f"{of_others}take one: savepoints create {query}; the first of a driver of your own: "
+        f"savepoints create --checkpoint URI --name {query}",
         savepoint=name,
         query=query,
     )

@@ -122,5 +122,7 @@ def test_trap_a_misspelt_query_is_said_to_have_nothing_to_undo(
     assert (undo.code, back.code) == (10, 10)
     assert "has no query 'total'" in undo.err
     assert "no savepoint of query total matches 'latest'" in back.err
+    # `create total` alone is refused for a query that the store does not know.
+    assert "savepoints create --checkpoint URI --name total" in back.err
     for refused in (undo, back):
         assert ": totals" in refused.err
