@@ -74,6 +74,17 @@ def clean_up(uri: str, below: int) -> None:
     log_of(uri).delete([f"{version:020}.json" for version in range(below)])
 
 
+def write_checksum(uri: str, version: int) -> None:
+    """Write the checksum file that Spark leaves beside a commit, from what commit 0 says."""
+    first = [json.loads(line) for line in log_of(uri).get(f"{0:020}.json").splitlines()]
+    known = {kind: one[kind] for one in first for kind in one}
+    checksum = {
+        "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1,
+        "metadata": known["metaData"], "protocol": known["protocol"],
+    }  # fmt: skip
+    log_of(uri).put(f"{version:020}.crc", json.dumps(checksum).encode())
+
+
 def name_feature(uri: str, feature: str) -> None:
     """Let the newest version of a table have one more feature, in its protocol alone."""
     table = opened(uri)

@@ -124,7 +124,7 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
 
     location = Location.of(uri)
     try:
-        return open_delta(location, version=version)
+        table = open_delta(location, version=version)
     except TableNotFoundError:
         if file_sink.is_one(location):
             raise FileSinkError(
@@ -134,14 +134,7 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
             ) from None
         if version is not None:
             # deltalake says the same where only the commits up to the version are gone.
-            newest = open_table(uri).version()
-            raise NotAlignedError(
-                f"version {version} of {location} can no longer be read: its log, now at version "
-                f"{newest}, does not go back so far (delta.logRetentionDuration)",
-                hint=f"choose a newer savepoint: savepoints list; or {LEAVE_OUTPUTS}",
-                uri=str(location),
-                version=version,
-            ) from None
+            raise _lost(location, version, int(open_table(uri).version())) from None
         raise NotFoundError(
             f"there is no Delta table at {location}",
             hint="correct the URI of the output",
@@ -156,6 +149,19 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
             uri=str(location),
             version=version,
         ) from None
+    if version is not None and not log.is_whole(uri, version):
+        raise _lost(location, version, int(open_table(uri).version()))
+    return table
+
+
+def _lost(location: Location, version: int, newest: int) -> NotAlignedError:
+    return NotAlignedError(
+        f"version {version} of {location} can no longer be read: its log, now at version {newest}, "
+        "does not go back so far (delta.logRetentionDuration)",
+        hint=f"choose a newer savepoint: savepoints list; or {LEAVE_OUTPUTS}",
+        uri=str(location),
+        version=version,
+    )
 
 
 def require_columns(uri: str, written: StructType) -> None:

@@ -139,6 +139,20 @@ def checkpoints(uri: str) -> list[LogCheckpoint]:
     return [LogCheckpoint(version, found[version]) for version in sorted(found, reverse=True)]
 
 
+def is_whole(uri: str, version: int) -> bool:
+    """Return whether the log still has where a version begins: commit 0, or a checkpoint below.
+
+    Delta removes old commits one by one, also in front of the checkpoint from which a version could
+    be read, and those that stay are no version without it. deltalake takes them for one, with only
+    the rows that they added, where a checksum file beside them has the metadata. Gaps it refuses.
+    """
+    log = log_of(uri)
+    if log.exists(f"{0:020}.json"):
+        return True
+    saved = max((one.version for one in checkpoints(uri) if one.version <= version), default=-1)
+    return saved == version or log.exists(f"{saved + 1:020}.json")
+
+
 def transactions(uri: str, newest: int) -> dict[str, int]:
     """Return the `txn` actions in force at the newest version: version by application id."""
     later: dict[str, int] = {}

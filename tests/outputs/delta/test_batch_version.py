@@ -233,6 +233,23 @@ def test_trap_a_version_that_the_log_has_lost_is_no_missing_table(place: Locatio
     assert batch_version.open_table(output.uri, 3).version() == 3
 
 
+@pytest.mark.s3
+def test_trap_commits_without_those_before_them_are_no_version(place: Location) -> None:
+    """Delta removes commits one by one; deltalake reads the rest as if it were all rows."""
+    output = Output(place / "totals")
+    for batch in range(5):
+        output.write(batch)
+    tables.write_checksum(output.uri, 4)
+    output.table.create_checkpoint()
+    assert batch_version.open_table(output.uri, 4).to_pyarrow_table().num_rows == 4
+    tables.clean_up(output.uri, 3)
+
+    assert opened(output.uri, 4).to_pyarrow_table().num_rows == 2, "deltalake tells by itself now"
+    with pytest.raises(NotAlignedError, match=r"version 4 of .* does not go back so far"):
+        batch_version.open_table(output.uri, 4)
+    assert batch_version.open_table(output.uri, 5).to_pyarrow_table().num_rows == 5
+
+
 def test_foreign_commits_are_those_that_changed_rows_and_are_not_ours(output: Output) -> None:
     output.write(0)
     output.write(1)

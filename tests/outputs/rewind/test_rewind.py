@@ -534,6 +534,21 @@ def test_going_back_to_a_version_whose_own_commit_is_gone(on_local: Location) ->
     assert rows(uri) == [0, 1, 2, 3]
 
 
+def test_trap_going_back_over_commits_that_are_gone_would_lose_their_rows(
+    on_local: Location,
+) -> None:
+    uri = written(on_local)
+    target = at_batch(uri, 2)
+    tables.write_checksum(uri, target.version)
+    write(uri, 4)
+    table(uri).create_checkpoint()
+    tables.clean_up(uri, target.version)
+
+    with pytest.raises(NotAlignedError, match=f"version {target.version} of"):
+        rewind.plan(target, "orders/", NEXT)
+    assert rows(uri) == [0, 1, 2, 3, 4]
+
+
 def test_trap_what_stays_drops_or_doubles_the_batches_that_are_run_again(
     on_local: Location,
 ) -> None:
