@@ -8,7 +8,7 @@ from datetime import datetime
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets, lowest_offsets
 from savepoints.config.settings import QuerySettings
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputTopic
 from savepoints.moments import parse_rfc3339
@@ -18,6 +18,7 @@ from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import history, restore_checks
 from savepoints.sources.kafka.offsets import count
 from savepoints.store import bindings
+from savepoints.store.lineage import GenerationHistory
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
 from savepoints.texts import count_text, offsets_text, span_text
@@ -107,6 +108,27 @@ def of_records(checkpoint: str, newest: int | None, offsets: Sequence[str | None
         return
     if records:
         yield f"{count_text(records, 'record')} read since then will be read again"
+
+
+def of_merges(store: Store, found: ResolvedTarget, current: int) -> Iterator[str]:
+    """Say which late events are in the state now and will not be, as nothing reads them again.
+
+    Args:
+        current: The generation that is left.
+    """
+    known = GenerationHistory.of(store)
+    try:
+        stay = known.in_effect(found.query, found.generation)
+        left = [one for one in known.in_effect(found.query, current) if one not in stay]
+    except NotAlignedError as error:
+        yield error.message
+        return
+    if left:
+        events = count_text(sum(one.rows for one in left), "event")
+        yield (
+            f"{events} from {count_text(len(left), 'merge')} ({', '.join(one.id for one in left)}) "
+            "will no longer count; to have them again, merge them again"
+        )
 
 
 def _of_kafka(position: str | None) -> KafkaOffsets:

@@ -263,6 +263,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
                 if found.ends is None and asked.sources is None
                 else ()
             ),
+            *notes.of_merges(context.store, found, context.current.generation),
             *notes.of_program(context.bound, bound),
             *told,
         ),

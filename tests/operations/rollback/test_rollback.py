@@ -39,6 +39,7 @@ from savepoints.store.locks.journal import Journal, Operation
 from savepoints.texts import moment_text
 from tests.killed import killed_at
 from tests.samples import contents, query_id, take, unpack, write
+from tests.store.tables.test_merge_ledger import merge
 
 pytestmark = pytest.mark.drawn(4)
 
@@ -221,6 +222,22 @@ def test_outputs_may_be_left_as_they_are(query: Query) -> None:
     rollback.execute(plan, query.store)
 
     assert query.rows == [0, 1, 2, 3]
+
+
+def test_trap_late_events_that_a_rollback_takes_along_are_named(query: Query) -> None:
+    """Only the archive has them, and from there nothing is read again."""
+    done = rollback.execute(query.plan(), query.store)
+    late = merge(done.generation, "totals", rows=4)
+    query.store.ledger.add(late)
+    after = take(query.store, query.place / "next", outputs={"totals": query.output})
+
+    def said(savepoint: str) -> list[str]:
+        plan = rollback.plan(query.store, savepoint, to=str(query.place / "third"))
+        return [one for one in plan.warnings if late.id in one]
+
+    (note,) = said(query.saved.id)
+    assert note.startswith(f"4 events from 1 merge ({late.id}) will no longer count")
+    assert said(after.id) == []
 
 
 def test_trap_a_table_that_was_removed_can_be_left_removed(query: Query) -> None:
