@@ -1,4 +1,4 @@
-"""Care for a store each night: verify a seventh of it, then delete what no rule keeps."""
+"""Care for a store each night: verify another seventh of it, then delete what no rule keeps."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ with DAG(
     catchup=False,
     default_args={"retries": 3, "retry_delay": timedelta(minutes=5)},
 ) as dag:
-    verify = SavepointsOperator(task_id="verify", command=["verify", "--all", "--read-data", "1/7"])
+    verify = SavepointsOperator(
+        task_id="verify", command=["verify", "--all", "--read-data", "day/7"]
+    )
     expire = SavepointsOperator(task_id="expire", command=["expire", *RULES, "--yes"])
     verify >> expire

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from savepoints.cli.main import cli
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local.cache import cache_directory
+from savepoints.operations.inspect.sampling import ReadSubset
 from tests.samples import take, unpack
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +67,20 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.parametrize(("where", "words"), list(commands()), ids=lambda one: str(one)[:30])
 def test_every_command_in_infra_parses(where: str, words: list[str]) -> None:
     parsed(words)
+
+
+def test_trap_a_daily_verify_read_the_same_seventh_each_day() -> None:
+    """Damage in the other six was never found, though the page promised a week."""
+    words = [one for _, one in commands() if one[0] == "verify"]
+    dag = (INFRA / "airflow" / "savepoints_care.py").read_text()
+    words += [re.findall(r'"([^"]+)"', re.findall(r'command=(\["verify".+?\])', dag)[0])]
+    assert len(words) == 3
+    paths = {f"files/{number}" for number in range(200)}
+    days = [datetime(2026, 12, 28, 3, 17, tzinfo=UTC) + timedelta(days=n) for n in range(7)]
+    for one in words:
+        parsed([*one])
+        share = one[one.index("--read-data") + 1]
+        assert set().union(*(ReadSubset.parse(share, now=now).of(paths) for now in days)) == paths
 
 
 def test_files_that_compose_and_the_image_name_exist() -> None:

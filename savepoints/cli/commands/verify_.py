@@ -55,8 +55,9 @@ COLOURS = {"ok": "green", "warning": "yellow", "broken": "red"}
     "--read-data",
     "share",
     metavar="SHARE",
-    help="Hash only a subset of the files: 10% for a random sample, or 2/7 for the second of "
-    "seven fixed parts. The existence of every file is always checked.",
+    help="Hash only a subset of the files: 10% for a random sample, 2/7 for the second of seven "
+    "fixed parts, or day/7 for another of them each day (UTC), so that seven days read all. "
+    "The existence of every file is always checked.",
 )
 @of_query
 @common
@@ -83,7 +84,7 @@ def command(
       savepoints verify latest --contents -o json
       savepoints verify before-release --deep
       savepoints verify --all --query order_totals
-      savepoints verify --all --read-data 2/7
+      savepoints verify --all --read-data day/7
     """
     from savepoints.operations.inspect.verify import Report, verify, verify_all
 

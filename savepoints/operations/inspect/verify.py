@@ -121,7 +121,7 @@ def verify(
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME`.
         depth: How thorough the check is.
         share: Read only a share of the files: `10%` for a random sample, `2/7` for the second of
-            seven fixed parts. For `checksums`.
+            seven fixed parts, `day/7` for another of them each day. For `checksums`.
         progress: Called with one line for each step.
 
     Returns:

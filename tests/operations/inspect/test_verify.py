@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from itertools import product
 
 import pyarrow as pa
@@ -498,8 +499,20 @@ def test_a_random_share_is_as_large_as_asked_for() -> None:
     assert parts == [ReadSubset.parse(f"{number}/7").of(paths) for number in range(1, 8)]
 
 
+@pytest.mark.parametrize("days", [1, 2, 7, 30])
+def test_one_share_a_day_reads_each_file_once_in_as_many_days(days: int) -> None:
+    paths = {f"files/{number}" for number in range(200)}
+    midnight = datetime(2026, 12, 28, tzinfo=UTC)
+    moments = [midnight + timedelta(days=n, minutes=17 * n) for n in range(days)]
+
+    read = [ReadSubset.parse(f"day/{days}", now=one) for one in moments]
+
+    assert sorted(path for one in read for path in one.of(paths)) == sorted(paths)
+    assert [ReadSubset.parse(one.text) for one in read] == read, "what a report says can be typed"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "10", "0%", "101%", "0/3", "4/3", "1/0", "-1%", "1/2/3", "x%"]
+    "text", ["", "10", "0%", "101%", "0/3", "4/3", "1/0", "day/0", "day", "-1%", "1/2/3", "x%"]
 )
 def test_what_is_no_share_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not a valid fraction"):
