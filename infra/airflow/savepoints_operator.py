@@ -17,7 +17,6 @@ from airflow.sdk import BaseOperator
 
 # What Airflow should make of an exit code: see docs/reference/exit-codes.md.
 DIFFERENCES = 3
-BUSY = {11, 12}  # Locked by another, or running: it passes, so it is tried again.
 
 
 class SavepointsOperator(BaseOperator):
@@ -51,7 +50,8 @@ class SavepointsOperator(BaseOperator):
 
         Raises:
             AirflowSkipException: On differences, if they are to skip.
-            AirflowException: If somebody else works on the query, so that Airflow tries again.
+            AirflowException: If another attempt may succeed, because somebody else works on the
+                query or the object store does not answer, so that Airflow tries again.
             AirflowFailException: On every other error, which another attempt would only repeat.
         """
         words = ["savepoints", *self.command, "-o", "json"]
@@ -66,6 +66,18 @@ class SavepointsOperator(BaseOperator):
         said = f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}"
         if done.returncode == DIFFERENCES and self.skip_on_differences:
             raise AirflowSkipException(said)
-        if done.returncode in BUSY:
+        if _may_pass(done.stderr):
             raise AirflowException(said)
         raise AirflowFailException(said)
+
+
+def _may_pass(stderr: str) -> bool:
+    """Return True if the error says so itself; a log may stand around its line."""
+    for line in reversed(stderr.splitlines()):
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(said, dict) and "retryable" in said:
+            return bool(said["retryable"])
+    return False

@@ -6,6 +6,7 @@ server is, and Airflow gets an environment of its own below `build/`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -23,6 +24,14 @@ import pytest
 import yaml
 
 from savepoints.cli.main import cli
+from savepoints.errors import (
+    LockedError,
+    QueryRunningError,
+    UnfinishedOperationError,
+    UnreachableError,
+    UsageError,
+    VerificationError,
+)
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local.cache import cache_directory
@@ -155,15 +164,23 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert complaints == []
 
 
+def airflow_environment() -> Path:
+    """Return the environment that has Airflow, made when it is first needed."""
+    environment = ROOT / "build" / "airflow"
+    if not (environment / ".installed").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        subprocess.run(
+            [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", AIRFLOW],
+            check=True,
+        )
+        (environment / ".installed").touch()
+    return environment
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_airflow_runs_the_dag(tmp_path: Path) -> None:
-    environment = ROOT / "build" / "airflow"
-    python = environment / "bin" / "python"
-    if not (environment / ".installed").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", AIRFLOW], check=True)
-        (environment / ".installed").touch()
+    environment = airflow_environment()
     store = Store.at(str(tmp_path / "store")).make()
     live = unpack("rocksdb", Location.of(str(tmp_path / "live")))
     for batch in (1, 2):
@@ -191,6 +208,49 @@ def test_airflow_runs_the_dag(tmp_path: Path) -> None:
     assert "state=success" in said or "state:success" in said.replace(" ", ""), said
     assert {(one.verb, one.result) for one in store.events.all()} >= {
         ("verify", "done"), ("expire", "done"),
+    }  # fmt: skip
+
+
+EXECUTED = """
+import sys
+from savepoints_operator import SavepointsOperator
+try:
+    SavepointsOperator(task_id="one", command=["verify", "--all"]).execute({})
+except Exception as error:
+    sys.exit(type(error).__name__)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_trap_airflow_gave_up_when_the_object_store_did_not_answer(tmp_path: Path) -> None:
+    """And it tried again after an interrupted operation, for which somebody has to decide."""
+    environment = airflow_environment()
+    program = tmp_path / "savepoints"
+    ended = {}
+    for error in (
+        UnreachableError("no answer"), LockedError("locked"), QueryRunningError("running"),
+        UnfinishedOperationError("interrupted"), UsageError("wrong"), VerificationError("broken"),
+    ):  # fmt: skip
+        said = json.dumps(error.to_json())
+        program.write_text(
+            f"#!/bin/sh\necho 'begun' >&2\necho '{said}' >&2\necho '{{}}' >&2\n"
+            f"exit {error.exit_code}\n"
+        )
+        program.chmod(0o755)
+        done = subprocess.run(
+            [str(environment / "bin" / "python"), "-c", EXECUTED],
+            env={
+                **os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}",
+                "PYTHONPATH": str(INFRA / "airflow"), "AIRFLOW_HOME": str(tmp_path / "airflow"),
+            },
+            capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        ended[type(error).__name__] = done.stderr.splitlines()[-1]
+    again, never = "AirflowException", "AirflowFailException"
+    assert ended == {
+        "UnreachableError": again, "LockedError": again, "QueryRunningError": again,
+        "UnfinishedOperationError": never, "UsageError": never, "VerificationError": never,
     }  # fmt: skip
 
 

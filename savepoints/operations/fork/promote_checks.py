@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -126,10 +127,12 @@ def _of_rows(
 ) -> Iterator[Check]:
     for name, new in forked.items():
         old = live[name]
-        share = abs(new - old) / old if old else 0.0
+        # Of none, whatever is there is more than any fraction.
+        share = abs(new - old) / old if old else math.inf if new else 0.0
         found = f"the fork has {new} rows, the live query {old}"
         if wanted.rows is not None:
-            found += f"; a difference of {share:.4f}, at most {wanted.rows:g} allowed"
+            found += f"; a difference of {share:.4f}" if old else ""
+            found += f"; at most a fraction of {wanted.rows:g} allowed"
         is_lost = old > 0 and new == 0
         yield Check(
             f"rows of {name}", not is_lost and (wanted.rows is None or share <= wanted.rows), found

@@ -63,6 +63,20 @@ def test_trap_rows_of_other_writers_made_an_empty_fork_look_full(
     assert (found.found, found.passed) == ("the fork has 0 rows, the live query 1", False)
 
 
+@pytest.mark.parametrize(
+    ("new", "old", "passed"),
+    [(110, 100, True), (90, 100, True), (111, 100, False), (0, 0, True), (1_000_000, 0, False)],
+)
+def test_trap_any_number_of_rows_was_within_a_tenth_of_none(
+    new: int, old: int, passed: bool
+) -> None:
+    """The check said a difference of 0.0000."""
+    (found,) = promote_checks._of_rows({"totals": new}, {"totals": old}, PromoteSettings(rows=0.1))
+
+    assert found.passed is passed
+    assert found.found.startswith(f"the fork has {new} rows, the live query {old}; ")
+
+
 def test_trap_sql_compares_names_without_case() -> None:
     """The one view took the other's place without an error."""
     with pytest.raises(UsageError, match=r"several outputs as totals \(totals, Totals\)"):
