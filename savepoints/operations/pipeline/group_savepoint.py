@@ -100,7 +100,16 @@ class Group(Result):
     def problems(self) -> tuple[str, ...]:
         """Why it cannot be restored as one, a sentence each; none when it can."""
         lacking = (f"{one} has no savepoint with the tag {self.tag}" for one in self.missing)
-        return (*lacking, *_ahead((*self.reads, *self.topic_reads)))
+        return (*lacking, *self.broken, *_ahead((*self.reads, *self.topic_reads)))
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Which of them `verify` has found broken, a sentence each."""
+        return tuple(
+            f"the savepoint {one.id} of {one.query} is broken: {one.state_reason}"
+            for one in self.savepoints
+            if one.state == "broken"
+        )
 
 
 def plan(
@@ -178,7 +187,8 @@ def execute(
             read already, and for a savepoint that another process takes.
 
     Raises:
-        NotAlignedError: If a reader is ahead of what its writer commits within that time.
+        NotAlignedError: If a reader is ahead of what its writer commits within that time, or one
+            that has the tag already is broken.
         LockedError: If another savepoint of a query is still being taken then.
     """
     for name in plan.members:
@@ -192,6 +202,12 @@ def execute(
         progress(f"took the savepoint {saved.id} of {name}, batch {saved.cut.batch_id}")
         faults.reach("group.taken")
     made = _group(store, plan.members, plan.tag, plan.topic_edges)
+    if made.broken:
+        raise NotAlignedError(
+            f"the group {plan.tag} cannot be completed: {'; '.join(made.broken)}",
+            hint=f"take another group: savepoints pipeline create {plan.query} --tag OTHER",
+            query=plan.query,
+        )
     if made.problems:
         raise _unfit(plan, made.problems)
     return made
@@ -341,7 +357,7 @@ def group_of(
 
 
 def _tagged(store: Store, members: Sequence[str], name: str) -> dict[str, Savepoint]:
-    """Return the whole savepoints with a tag, by query."""
+    """Return the savepoints with a tag, by query; also those that are broken."""
     there = catalog.select(store.catalog.all(), tag=name)
     return {one.query: one for one in there if one.query in members}
 

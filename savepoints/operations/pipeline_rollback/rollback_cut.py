@@ -45,8 +45,8 @@ def choose(
 
     Args:
         name: Id, prefix, tag, `latest`, `latest~2` or `@TIME` of savepoints of the queries that
-            come first. Readers go to their savepoint of that tag if it fits, else to their newest
-            that fits.
+            come first. Readers go to their savepoint of that tag if it is whole and fits, else
+            to their newest that fits.
         every: All queries of the pipeline; else the query of `found` and all that read from it.
         exact: All are run on from there to exactly the time that the name is.
 
@@ -83,7 +83,8 @@ def choose(
             chosen[query] = replace(cut, ends=table_ends.to_text(others))
         else:
             only = [tagged[query]] if query in tagged else []
-            candidates = only if every and only else [*only, *history(store, query)]
+            whole = [one for one in only if one.state == "complete"]
+            candidates = only if every and only else [*whole, *history(store, query)]
             chosen[query] = _fitting(store, query, candidates, chosen, edges)
     return tuple(chosen.values())
 

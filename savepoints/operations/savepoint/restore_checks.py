@@ -93,7 +93,8 @@ def refuse_broken(savepoint: Savepoint) -> None:
         raise VerificationError(
             f"savepoint {savepoint.id} is broken: {savepoint.state_reason}",
             hint="choose another savepoint (savepoints list), check this one again "
-            f"(savepoints verify {savepoint.id}), or use it anyway with --even-broken",
+            f"(savepoints verify {savepoint.id}), or use it anyway with --even-broken, which "
+            "restore, rollback, fork and drill have",
             savepoint=savepoint.id,
         )
 

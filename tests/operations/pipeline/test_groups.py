@@ -10,6 +10,7 @@ import pytest
 from savepoints.errors import NotAlignedError
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.operations.inspect.verify import verify
 from savepoints.operations.maintain import expire
 from savepoints.operations.pipeline import group_savepoint, groups
 from savepoints.store.retention_policy import RetentionPolicy
@@ -68,6 +69,27 @@ def test_it_is_copied_as_one_and_half_of_it_never(queries: Queries, on_local: Lo
     untag(store, half.id)
     with pytest.raises(NotAlignedError, match="bronze has no savepoint with the tag whole"):
         groups.plan_copy(store, "silver", str(elsewhere), name="whole")
+
+
+def test_trap_a_group_with_a_broken_savepoint_was_said_to_fit_together(
+    queries: Queries, on_local: Location
+) -> None:
+    """And a rollback to it was then refused, or the copy of its last savepoint."""
+    taken(queries, "whole")
+    store = queries.configured_store
+    lost = next(one for one in store.catalog.all() if one.query == "gold")
+    store.root.delete([store.manifest(lost.id).native[0].stored_at])
+    assert verify(store, lost.id, depth="structure").state == "broken"
+    said = f"the savepoint {lost.id} of gold is broken: "
+
+    (found,) = groups.groups(store, "silver")
+    assert [one.startswith(said) for one in found.problems] == [True]
+    assert group_savepoint.read(store, "silver", "whole").problems == found.problems
+    with pytest.raises(NotAlignedError, match=f"cannot be copied: {said}"):
+        groups.plan_copy(store, "silver", str(on_local / "elsewhere"), name="whole")
+    with pytest.raises(NotAlignedError, match=f"cannot be completed: {said}") as refused:
+        taken(queries, "whole")
+    assert refused.value.hint.endswith("savepoints pipeline create silver --tag OTHER")
 
 
 def test_trap_expire_never_removes_half_a_group(queries: Queries) -> None:

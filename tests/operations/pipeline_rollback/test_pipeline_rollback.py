@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,9 +23,11 @@ from savepoints.errors import (
     StalePlanError,
     UnfinishedOperationError,
     UsageError,
+    VerificationError,
 )
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.model import Labels
 from savepoints.operations import unfinished
 from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
@@ -442,6 +445,26 @@ def test_a_member_without_a_savepoint_of_the_group_is_named(line: Line) -> None:
         match="the group before is incomplete: it has no savepoint of silver",
     ):
         plan(line, "gold", "before", every=True)
+
+
+def test_trap_the_savepoint_of_a_reader_is_broken(line: Line) -> None:
+    """It was refused with an option that the command does not have, though another one fits."""
+    saved = chain(line)
+    other = line.save("gold")
+
+    def broken(labels: Labels) -> Labels:
+        return replace(labels, state="broken", state_reason="a file is missing")
+
+    line.store.catalog.relabel([saved["gold"].id], broken)
+
+    made = plan(line, "silver", "before")
+
+    assert [one.rollback.savepoint_id for one in made.members] == [saved["silver"].id, other.id]
+    with pytest.raises(VerificationError, match="is broken: a file is missing") as refused:
+        plan(line, "silver", "before", every=True)
+    assert refused.value.hint.endswith(
+        "--even-broken, which restore, rollback, fork and drill have"
+    )
 
 
 def test_a_reader_that_has_no_savepoint_before_the_cut_is_named(line: Line) -> None:
