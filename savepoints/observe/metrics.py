@@ -47,7 +47,8 @@ class Metric:
 METRICS = (
     Metric(
         "savepoints_last_success_timestamp_seconds", "gauge", ("query",),
-        "When the newest complete savepoint was taken, in seconds since 1970.",
+        "When the newest complete savepoint was taken, in seconds since 1970. Absent once "
+        "the query has ended.",
     ),
     Metric(
         "savepoints_catalog_size", "gauge", ("query", "state"), "Savepoints in the catalog.",
@@ -111,6 +112,16 @@ METRICS = (
     ),
 )  # fmt: skip
 _BY_NAME = {metric.name: metric for metric in METRICS}
+# That something has not been done lately says nothing of a query that has ended.
+_OF_LIVING = frozenset(
+    {
+        "savepoints_last_success_timestamp_seconds",
+        "savepoints_last_verify_timestamp_seconds",
+        "savepoints_last_drill_timestamp_seconds",
+        "savepoints_late_events",
+        "savepoints_last_dropped_merge_timestamp_seconds",
+    }
+)
 
 MetricValues = dict[tuple[str, ...], Any]
 
@@ -123,7 +134,18 @@ def of_store(store: Store) -> dict[str, MetricValues]:
     """
     store.require()
     counted = values(store.catalog.all(), store.events.all(), journal.all_unfinished(store.root))
-    return {**counted, **kafka_figures.of_store(store)}
+    return {**_without_ended(counted, store), **kafka_figures.of_store(store)}
+
+
+def _without_ended(counted: dict[str, MetricValues], store: Store) -> dict[str, MetricValues]:
+    known = store.generations.all()
+    ended = {one.query for one in known} - {one.query for one in known if one.status == "current"}
+    return {
+        name: {labels: value for labels, value in found.items() if labels[0] not in ended}
+        if name in _OF_LIVING
+        else found
+        for name, found in counted.items()
+    }
 
 
 def values(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import urllib.request
 from datetime import timedelta
+from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from savepoints.errors import StoreNotFoundError
 from savepoints.handle import Store
+from savepoints.io import Location
 from savepoints.model import Edit
 from savepoints.observe import metrics
 from savepoints.observe.kafka_figures import LAG, RESTORABLE_UNTIL
@@ -171,6 +173,27 @@ def test_trap_a_savepoint_found_broken_among_all_is_counted_for_no_query(counted
         f'{failures}{{query=""}}': 1,
         f'{last}{{query="orders"}}': found.at.timestamp(),
     }
+
+
+def test_trap_alerts_went_on_asking_for_savepoints_of_a_query_that_was_ended(
+    counted: Store, tmp_path: Path
+) -> None:
+    """Its newest savepoint never expires, so they would have for ever."""
+    counted.generations.begin("clicks", 1, Location.of(str(tmp_path / "1")), by="run")
+    before = samples_of(metrics.text(counted))
+    counted.generations.end("clicks", why="A was better")
+
+    found = samples_of(metrics.text(counted))
+
+    gone = {name.partition("{")[0] for name in before.keys() - found.keys()}
+    assert gone == {
+        "savepoints_last_success_timestamp_seconds",
+        "savepoints_last_verify_timestamp_seconds",
+        "savepoints_last_drill_timestamp_seconds",
+        "savepoints_late_events",
+        "savepoints_last_dropped_merge_timestamp_seconds",
+    }
+    assert found.items() <= before.items()
 
 
 def test_the_endpoint_counts_anew_at_each_scrape(counted: Store) -> None:
