@@ -129,12 +129,16 @@ def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[S
                 seen.append(Seen(what, "ok", "the log reaches back to the newest savepoint"))
                 continue
             table = batch_version.open_table(output.uri)
-            files = retention.retention(table.metadata().configuration, retention.FILES_PROPERTY)
+            # A version needs its files, and its entry in the log.
+            lasting = {
+                key: retention.retention(table.metadata().configuration, key) / timedelta(days=1)
+                for key in (retention.FILES_PROPERTY, retention.LOG_PROPERTY)
+            }
             problem = retention.of_output(output).problem(utc_now())
         except SavepointsError as error:
             seen.append(Seen(what, "warning", error.message, error.hint))
             continue
-        kept, readable = expire.policy_of(settings, name).days, files / timedelta(days=1)
+        kept, readable = expire.policy_of(settings, name).days, min(lasting.values())
         if problem:
             advice = (
                 f"take a new savepoint of {name}; to keep old versions longer, raise "
@@ -149,7 +153,8 @@ def _outputs(name: str, mine: Sequence[Savepoint], settings: Settings) -> list[S
                     "warning",
                     f"savepoints are kept {'for ever' if is_endless else _for(kept)}, but "
                     f"versions of the output {_for(readable)}: older savepoints cannot rewind it",
-                    f"set {retention.FILES_PROPERTY} of {output.uri} to "
+                    f"set {' and '.join(key for key in lasting if kept > lasting[key])} of "
+                    f"{output.uri} to "
                     + ("as long as you may go back" if is_endless else _interval(kept)),
                 )
             )

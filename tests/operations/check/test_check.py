@@ -416,6 +416,31 @@ def test_trap_savepoints_kept_by_count_longer_than_the_versions_of_an_output(
         assert f"savepoints are kept {kept}, but versions of the output for 7 days" in output.seen
 
 
+def test_trap_versions_whose_entries_leave_the_log_were_said_to_stay_readable(
+    local_store: Store, on_local: Location
+) -> None:
+    """Who had set what the advice named was told that all is well."""
+    uri = str(on_local / "output")
+    mark = CommitProperties(app_transactions=[Transaction(query_id("changelog"), 0)])
+    write_deltalake(uri, pa.table({"v": [1]}), commit_properties=mark)
+    take(local_store, unpack("changelog", on_local / "checkpoint"), outputs={"totals": uri})
+    quarter = Settings(retention=RetentionSettings(keep_within=timedelta(days=90)))
+
+    def checked() -> Seen:
+        return seen(local_store, quarter)["output totals of totals"]
+
+    both = f"set {retention.FILES_PROPERTY} and {retention.LOG_PROPERTY} of {uri} to "
+    assert checked().advice == f"{both}'interval 91 days'"
+    table = DeltaTable(uri)
+    table.alter.set_table_properties({retention.FILES_PROPERTY: "interval 91 days"})
+    half = checked()
+    assert half.grade == "warning"
+    assert "but versions of the output for 30 days" in half.seen
+    assert half.advice == f"set {retention.LOG_PROPERTY} of {uri} to 'interval 91 days'"
+    table.alter.set_table_properties({retention.LOG_PROPERTY: "interval 91 days"})
+    assert (checked().grade, checked().seen) == ("ok", "old versions stay readable for 91 days")
+
+
 @pytest.mark.parametrize("hostile", ["../../x", "x') OR ('a'='a", "/etc"])
 def test_a_row_with_a_hostile_id_is_named_and_not_followed(
     hostile: str, local_store: Store, on_local: Location
