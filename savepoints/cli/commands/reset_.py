@@ -199,7 +199,7 @@ def command(
 
 
 def _target(given: Mapping[str, Any]) -> Target | datetime:
-    from savepoints.sources.kafka.offsets import parse_group_csv
+    from savepoints.sources.kafka.offsets import parse_group_csv, read_text
     from savepoints.sources.kafka.reset_targets import Target
 
     meanings: dict[str, Callable[[Any], Target | datetime]] = {
@@ -211,7 +211,7 @@ def _target(given: Mapping[str, Any]) -> Target | datetime:
         "by_duration": lambda text: utc_now() - parse_duration(text),
         "shift_by": lambda records: Target("shift", records),
         "from_file": lambda file: Target(
-            "file", offsets=parse_group_csv(file.read_text("utf-8"), given.get("group"))
+            "file", offsets=parse_group_csv(read_text(file), given.get("group"))
         ),
     }
     found = [meaning(given[name]) for name, meaning in meanings.items() if name in given]

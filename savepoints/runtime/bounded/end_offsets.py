@@ -75,14 +75,7 @@ def _at(
 
 
 def _of_file(path: Path, ranges: Ranges) -> KafkaOffsets:
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"the offsets in {path} cannot be read: {error}",
-            hint="correct the path, the permissions or the encoding of the file",
-        ) from None
-    return _complete(parse_offsets(text), str(path), ranges)
+    return _complete(parse_offsets(offsets.read_text(path)), str(path), ranges)
 
 
 def _complete(found: KafkaOffsets, where: str, ranges: Ranges) -> KafkaOffsets:

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, apart, by_partition
@@ -231,6 +232,21 @@ def require_reachable(begin: KafkaOffsets, end: KafkaOffsets, ranges: Ranges) ->
             hint="give one offset for each partition of the topic, within the range that Kafka has",
             partitions=wrong,
         )
+
+
+def read_text(path: Path) -> str:
+    """Read a file of offsets, in either form.
+
+    Raises:
+        UsageError: If it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text("utf-8-sig")  # Spreadsheets begin it with a mark.
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"the offsets in {path} cannot be read: {error}",
+            hint="correct the path, the permissions or the encoding of the file",
+        ) from None
 
 
 def parse_offsets(text: str) -> KafkaOffsets:

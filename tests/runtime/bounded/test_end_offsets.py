@@ -35,7 +35,7 @@ def test_latest_is_what_kafka_has_now(local_store: Store) -> None:
 
 def test_a_file_of_offsets_is_in_spark_s_form(local_store: Store, tmp_path: Path) -> None:
     path = tmp_path / "ends.json"
-    path.write_text('{"orders": {"0": 20, "1": 30}}')
+    path.write_text('\ufeff{"orders": {"0": 20, "1": 30}}', "utf-8")  # As Windows' editors do.
 
     assert resolve(local_store, str(path)) == {"orders": {0: 20, 1: 30}}
 
