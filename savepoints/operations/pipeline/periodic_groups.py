@@ -10,11 +10,12 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import parse_schedule
 from savepoints.errors import LockedError, NoCommittedBatchError, SavepointsError
+from savepoints.model import GROUP_TAG
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.pipeline import group_savepoint, groups
@@ -25,6 +26,7 @@ from savepoints.plan import Progress, silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.store import bindings
 from savepoints.store.root import Store
+from savepoints.store.tables import catalog
 
 _LOG = logging.getLogger(__name__)
 _VERB = "pipeline create"
@@ -68,7 +70,8 @@ def periodic_groups(store: Store, query: str, *, every: str, progress: Progress 
     ```
 
     Args:
-        every: An interval (`1h`) or a cron expression in UTC (`0 * * * *`).
+        every: An interval (`1h`), which counts from the newest group that the query has part in, or
+            a cron expression in UTC (`0 * * * *`).
 
     Returns:
         A context manager; leaving it waits for a group that is being taken.
@@ -77,7 +80,18 @@ def periodic_groups(store: Store, query: str, *, every: str, progress: Progress 
         UsageError: If the schedule is not one.
     """
     call = functools.partial(take, store, query, progress=progress)
-    return Ticker(parse_schedule(every), call, f"groups of {query}")
+    schedule = parse_schedule(every)
+    return Ticker(schedule, call, f"groups of {query}", since=_last_taken(store, query))
+
+
+def _last_taken(store: Store, query: str) -> datetime | None:
+    """Return when a query last had part in a group by the clock, None without one.
+
+    From then an interval counts: a driver that never lives as long would take none.
+    """
+    mine = catalog.select(store.catalog.all(), query=query)
+    taken = (one for one in mine if any(tag.startswith(GROUP_TAG) for tag in one.tags))
+    return next((one.created_at for one in taken), None)
 
 
 def _of_settings(

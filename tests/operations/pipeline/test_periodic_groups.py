@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -54,6 +55,30 @@ def test_a_group_is_called_by_its_time_and_recorded(queries: Queries) -> None:
     assert {one.forms for one in made.savepoints} == {("native",)}
     (event,) = (one for one in queries.store.events.all() if one.verb == "pipeline create")
     assert (event.query, event.result, event.parameters["tag"]) == ("gold", "done", made.tag)
+
+
+def test_trap_a_driver_that_lives_shorter_than_the_interval_took_no_group(
+    queries: Queries,
+) -> None:
+    """The interval counted from the start of each."""
+    chain(queries)
+    store = queries.configured_store
+    first = periodic_groups.take(store, "gold")
+    assert first is not None
+    hours = timedelta(hours=2)
+    store.catalog.put([replace(one, created_at=one.created_at - hours) for one in first.savepoints])
+    told = threading.Event()
+
+    def progress(line: str) -> None:
+        if line.startswith("took the group"):
+            told.set()
+
+    with periodic_groups.periodic_groups(store, "gold", every="1h", progress=progress):
+        assert told.wait(60)
+    with periodic_groups.periodic_groups(store, "gold", every="1h", progress=progress):
+        pass
+
+    assert len(saved(queries)) == 2
 
 
 def test_what_fails_is_recorded_and_stops_nobody(
