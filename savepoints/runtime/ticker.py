@@ -45,6 +45,19 @@ def clock_of(schedule: Schedule) -> Clock:
     return SteadyClock() if schedule.interval else Clock()
 
 
+def first_due(schedule: Schedule, now: datetime, since: datetime | None) -> datetime:
+    """Return when something is due first in a process that begins now.
+
+    Args:
+        since: When it was last done, from which an interval counts; None for never.
+    """
+    due = schedule.next_after(now)
+    if since is None or schedule.interval is None:
+        return due
+    # No later than without it: the clock of who did it last may be ahead.
+    return max(now, min(due, schedule.next_after(since)))
+
+
 class Background(ABC):
     """Works in a thread of its own for as long as the context is entered."""
 
@@ -112,7 +125,7 @@ class Ticker(Background):
 
     def _run(self) -> None:
         clock = self._clock
-        due = self._first_due(clock.now())
+        due = first_due(self._schedule, clock.now(), self._since)
         while not clock.wait(self._ended, max(0.0, (due - clock.now()).total_seconds())):
             try:
                 self._call()
@@ -127,10 +140,3 @@ class Ticker(Background):
                 _LOG.warning(
                     "%s took longer than the interval; %d skipped", self._thread.name, missed
                 )
-
-    def _first_due(self, now: datetime) -> datetime:
-        due = self._schedule.next_after(now)
-        if self._since is None or self._schedule.interval is None:
-            return due
-        # No later than without it: the clock of who did it last may be ahead.
-        return max(now, min(due, self._schedule.next_after(self._since)))

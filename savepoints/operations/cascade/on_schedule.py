@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import merge_schedule
@@ -88,11 +89,28 @@ def beside(
             if merge_dropped(store, query, name, progress=progress) is None:
                 _finish_beside_run(store, query, inputs, ended, progress)
 
-    with Ticker(schedule, call, f"merge of what {query} dropped", clock):
+    name = f"merge of what {query} dropped"
+    with Ticker(schedule, call, name, clock, _last_merged(store, query)):
         try:
             yield
         finally:
             ended.set()
+
+
+def _last_merged(store: Store, query: str) -> datetime | None:
+    """Return when what a query dropped was last merged, also if it was nothing; None for never.
+
+    From then an interval counts: a run that never lives as long would merge nothing.
+    """
+    done = (query, VERB, "done")
+    return next(
+        (
+            one.at
+            for one in store.events.all()
+            if (one.query, one.verb, one.result) == done and one.parameters.get("batch") == DROPPED
+        ),
+        None,
+    )
 
 
 def merge_dropped(

@@ -77,7 +77,9 @@ class Attached:
         self._stop_listening: Callable[[], None] = lambda: None
         last = periodic.last_taken(subject.store, subject.name)
         self._ticker = Ticker(schedule, self._tick, f"savepoints of {subject.name}", since=last)
-        self._exports = BackgroundExport(subject.store, subject.store.settings.periodic.export)
+        since = periodic.last_with_rows(subject.store, subject.name)
+        when = subject.store.settings.periodic.export
+        self._exports = BackgroundExport(subject.store, when, since=since)
         self._exports.start()
         self._ticker.start()
         _ATTACHED.add(self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import datetime
 from typing import final
 
 from savepoints.config.schedule import export_schedule
@@ -16,7 +17,7 @@ from savepoints.errors import LockedError, NativeOnlyError, SavepointNotFoundErr
 from savepoints.model import Savepoint
 from savepoints.operations.savepoint import export
 from savepoints.plan import Progress, silent
-from savepoints.runtime.ticker import Background, Clock, clock_of
+from savepoints.runtime.ticker import Background, Clock, clock_of, first_due
 from savepoints.spark import private_api
 from savepoints.store.root import Store
 
@@ -35,19 +36,29 @@ class BackgroundExport(Background):
     native: `savepoints export` writes their rows, if they are wanted.
     """
 
-    def __init__(self, store: Store, when: str, progress: Progress = silent) -> None:
+    def __init__(
+        self,
+        store: Store,
+        when: str,
+        progress: Progress = silent,
+        *,
+        since: datetime | None = None,
+    ) -> None:
         """Keep where they are, and when to write.
 
         Args:
             when: `newest` passes over those that a newer one has overtaken; `each` leaves out none;
                 at the times of a schedule it is the newest; `never` is never.
+            since: Of when the newest rows are, from which an interval counts; see `last_with_rows`.
         """
         self._store = store
         self._when = when
         self._progress = progress
         self._schedule = export_schedule(when)
         self._clock = Clock() if self._schedule is None else clock_of(self._schedule)
-        self._due = None if self._schedule is None else self._schedule.next_after(self._clock.now())
+        self._due = (
+            None if self._schedule is None else first_due(self._schedule, self._clock.now(), since)
+        )
         self._waiting: list[Savepoint] = []
         self._ending = False
         self._changed = threading.Condition()

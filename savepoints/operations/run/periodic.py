@@ -107,6 +107,15 @@ def last_taken(store: Store, query: str) -> datetime | None:
     return next((one.created_at for one in catalog.select(store.catalog.all(), query=query)), None)
 
 
+def last_with_rows(store: Store, query: str) -> datetime | None:
+    """Return when the newest savepoint of a query that has its state rows was taken, None without.
+
+    From then an interval of exports counts, for the same reason.
+    """
+    known = catalog.select(store.catalog.all(), query=query)
+    return next((one.created_at for one in known if "canonical" in one.forms), None)
+
+
 def _take(store: Store, saved: Saved, progress: Progress) -> Attempt:
     try:
         plan = create.plan(store, **vars(saved), kind="periodic")

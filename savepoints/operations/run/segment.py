@@ -221,7 +221,8 @@ def _periodic_savepoints(program: Program) -> AbstractContextManager[None]:
 @contextmanager
 def _periodically(program: Program, schedule: Schedule) -> Iterator[None]:
     order, when = program.order, program.settings.periodic.export
-    with BackgroundExport(order.store, when, order.progress) as exports:
+    since = periodic.last_with_rows(order.store, order.query)
+    with BackgroundExport(order.store, when, order.progress, since=since) as exports:
         take = partial(
             periodic.take,
             order.store,

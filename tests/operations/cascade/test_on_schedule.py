@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,13 @@ from savepoints.config.settings import MergeSettings, QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.moments import utc_now
 from savepoints.observe import metrics
 from savepoints.operations.cascade import on_schedule
 from savepoints.operations.run import pause
-from savepoints.runtime.ticker import Ticker
+from savepoints.runtime.ticker import Clock, Ticker
 from savepoints.store.locks import lease, pause_requests
+from savepoints.store.tables.events import Event
 from savepoints.store.tables.merge_ledger import DROPPED
 from tests.operations.cascade.test_readers import queries  # noqa: F401  (a fixture)
 from tests.pipelines import Queries
@@ -87,6 +89,32 @@ def test_a_query_without_an_archive_is_not_merged_and_says_so(
     assert tickers == []
     assert [one for one in said if "its input orders has no archive" in one] == said
     assert bool(said) == (dropped == "daily")
+
+
+@pytest.mark.parametrize("hours", [None, 2, 7])
+def test_trap_a_run_that_lives_shorter_than_the_interval_merged_nothing(
+    hours: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interval counted from the start of each."""
+    store = store_of(tmp_path, "6h", archives={"orders": str(tmp_path / "archive")})
+    if hours is not None:
+        store.events.append(
+            Event(
+                "op-20261120-100000-1", utc_now() - timedelta(hours=hours), "merge", "ops@host",
+                "done", QUERY, parameters={"batch": DROPPED},
+            )
+        )  # fmt: skip
+    waits: list[float] = []
+
+    class Noting(Clock):
+        def wait(self, _ended: threading.Event, seconds: float) -> bool:
+            waits.append(seconds)
+            return True
+
+    with on_schedule.beside(store, QUERY, clock=Noting()):
+        pass
+
+    assert waits == [pytest.approx({None: 6, 2: 4, 7: 0}[hours] * 3600, abs=120)]
 
 
 def test_before_the_first_batch_there_is_nothing_to_merge(tmp_path: Path) -> None:

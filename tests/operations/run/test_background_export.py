@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,26 @@ def test_trap_a_clock_set_back_puts_off_no_rows(
 
     assert left is not None
     assert 3500 < left <= 3600
+
+
+def test_trap_a_process_that_lives_shorter_than_the_interval_wrote_no_rows(
+    local_store: Store, on_local: Location
+) -> None:
+    """The interval counted from the start of each."""
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    query = take(local_store, checkpoint, batch_id=0).query
+    assert periodic.last_with_rows(local_store, query) is None
+    rows = take(local_store, checkpoint, batch_id=1)
+    then = rows.created_at - timedelta(minutes=40)
+    local_store.catalog.put([replace(rows, created_at=then, forms=("native", "canonical"))])
+    newest = take(local_store, checkpoint, batch_id=2)
+
+    exports = BackgroundExport(local_store, "1h", since=periodic.last_with_rows(local_store, query))
+    exports.add(newest)
+
+    left = exports._seconds_left()
+    assert left is not None
+    assert 19 * 60 < left <= 20 * 60
 
 
 def test_trap_rows_begin_a_session_in_place_of_the_one_that_was_stopped(
