@@ -18,7 +18,7 @@ from savepoints.config.settings import Settings
 from savepoints.errors import (
     NoCommittedBatchError,
     SavepointNotFoundError,
-    SavepointsError,
+    StoppedError,
     UsageError,
 )
 from savepoints.observe.recorder import recording
@@ -177,6 +177,7 @@ def execute(plan: ComparePlan, store: Store, *, progress: Progress = silent) -> 
         SourceDataGoneError: If Kafka no longer has what comes next.
         LayoutChangedError: If fields of restored state have other names in its program.
         IncompatibleError: If outputs or state cannot be compared.
+        StoppedError: If a signal has ended it.
     """
     settings = bindings.complete(store)
     names = [one.query for one in plan.runs]
@@ -265,7 +266,7 @@ class _Compare:
                 progress=lambda line: self.progress(f"{compared.query}: {line}"),
             )
         if not ran.caught_up:
-            raise SavepointsError(
+            raise StoppedError(
                 f"the comparison was stopped while {compared.query} had "
                 f"{count_text(ran.remaining_records or 0, 'record')} left to read",
                 hint="run the command again: it continues where each query stopped",
