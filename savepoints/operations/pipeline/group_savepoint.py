@@ -40,7 +40,7 @@ from savepoints.result import Result
 from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import labels
-from savepoints.store.tables import catalog
+from savepoints.store.tables import catalog, tags
 
 _POLL_SECONDS = 0.2
 _WAIT = timedelta(minutes=10)
@@ -358,8 +358,7 @@ def group_of(
 
 def _tagged(store: Store, members: Sequence[str], name: str) -> dict[str, Savepoint]:
     """Return the savepoints with a tag, by query; also those that are broken."""
-    there = catalog.select(store.catalog.all(), tag=name)
-    return {one.query: one for one in there if one.query in members}
+    return tags.holders(store.catalog.all(), name, members)
 
 
 def _no_order(query: str, obstacles: Sequence[PipelineFinding]) -> NotAlignedError:

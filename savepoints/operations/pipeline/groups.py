@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from savepoints.errors import NotAlignedError
-from savepoints.model import GROUP_TAG, Savepoint
+from savepoints.model import GROUP_TAG
 from savepoints.operations.maintain import copy
 from savepoints.operations.maintain.copy import Copied, CopyPlan
 from savepoints.operations.pipeline import group_savepoint
@@ -14,6 +14,7 @@ from savepoints.operations.pipeline.group_savepoint import Group
 from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.root import Store
+from savepoints.store.tables import catalog, tags
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,14 @@ def groups(store: Store, query: str) -> tuple[Group, ...]:
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.
+        AmbiguousNameError: If two savepoints of a query have one tag.
     """
     store = store.snapshot()
     pipe = pipeline(store, query)
     members = [one.name for one in reversed(pipe.queries)]
-    tagged: dict[str, dict[str, Savepoint]] = {}
-    for one in store.catalog.all():
-        if one.query in members and one.state != "expired":
-            for tag in one.tags:
-                tagged.setdefault(tag, {})[one.query] = one
+    known = catalog.select(store.catalog.all())
+    names = {tag: None for one in known if one.query in members for tag in one.tags}
+    tagged = {tag: tags.holders(known, tag, members) for tag in names}
     found = [
         group_savepoint.group_of(tag, mine, members, pipe.topic_edges)
         for tag, mine in tagged.items()

@@ -18,7 +18,7 @@ from savepoints.operations.rollback import run_to_point
 from savepoints.operations.savepoint.history import history
 from savepoints.runtime.bounded import table_ends
 from savepoints.store.root import Store
-from savepoints.store.tables import catalog
+from savepoints.store.tables import tags
 from savepoints.texts import offsets_text
 
 
@@ -52,6 +52,7 @@ def choose(
 
     Raises:
         SavepointNotFoundError: If there is no such savepoint, or one of a group is missing.
+        AmbiguousNameError: If two savepoints of a query have that tag.
         NotAlignedError: If a reader has none that can be brought to where its tables go back to.
     """
     moment = exact_time.moment_of(name) if exact else None
@@ -60,7 +61,7 @@ def choose(
         scope = [one for one in scope if one in {found.query, *found.downstream}]
     if moment is not None:
         exact_time.refuse_topics(found, scope)
-    tagged = {one.query: one for one in catalog.select(store.catalog.all(), tag=name)}
+    tagged = tags.holders(store.catalog.all(), name, scope)
     if every and tagged and (missing := [one for one in scope if one not in tagged]):
         raise SavepointNotFoundError(
             f"the group {name} is incomplete: it has no savepoint of {', '.join(missing)}",

@@ -247,7 +247,7 @@ def resolve(
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
-            raise _ambiguous(name, fitting)
+            raise ambiguous(name, fitting)
     raise _not_found(name, query, len(mine))
 
 
@@ -293,13 +293,23 @@ def _of_one_query(savepoints: list[Savepoint], name: str) -> list[Savepoint]:
     return savepoints
 
 
-def _ambiguous(name: str, fitting: list[Savepoint]) -> AmbiguousNameError:
+def ambiguous(name: str, fitting: Sequence[Savepoint]) -> AmbiguousNameError:
+    """Return the error for a name that several savepoints have, with what to type instead.
+
+    One tag on two savepoints of a query is what a killed `tag --move` leaves: the new one gets the
+    tag before the old one loses it. Only whoever moved it knows which one was meant.
+    """
+    queries = {one.query for one in fitting}
+    is_moving = len(queries) == 1 and all(name in one.tags for one in fitting)
     shown = [f"{one.id} ({one.query}, batch {one.cut.batch_id})" for one in fitting]
     more = len(shown) - _CANDIDATES_SHOWN
     return AmbiguousNameError(
         f"{name!r} matches {len(fitting)} savepoints: {', '.join(shown[:_CANDIDATES_SHOWN])}"
         + (f" and {more} more" if more > 0 else ""),
-        hint="give the id of one of them, or enough of its first characters to tell it apart",
+        hint="a move of this tag was interrupted: finish it with the id of the one that is to have "
+        f"the tag: savepoints tag ID {name} --move"
+        if is_moving
+        else "give the id of one of them, or enough of its first characters to tell it apart",
         candidates=[one.id for one in fitting],
     )
 

@@ -21,6 +21,24 @@ def tagged(
     }
 
 
+def holders(
+    savepoints: Iterable[Savepoint], tag: str, queries: Collection[str]
+) -> dict[str, Savepoint]:
+    """Return the savepoint of each of some queries that has a tag, by query.
+
+    Raises:
+        AmbiguousNameError: If two of one query have it, as after a move that was killed.
+    """
+    found: dict[str, list[Savepoint]] = {}
+    for one in catalog.select(savepoints, tag=tag):
+        if one.query in queries:
+            found.setdefault(one.query, []).append(one)
+    for several in found.values():
+        if len(several) > 1:
+            raise catalog.ambiguous(tag, several)
+    return {query: one for query, (one,) in found.items()}
+
+
 def require_free(
     savepoints: Iterable[Savepoint], query: str, tags: Sequence[str], *, but: Collection[str] = ()
 ) -> None:

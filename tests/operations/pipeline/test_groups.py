@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
-from savepoints.errors import NotAlignedError
+from savepoints.errors import AmbiguousNameError, NotAlignedError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.operations.inspect.verify import verify
-from savepoints.operations.maintain import expire
+from savepoints.operations.maintain import expire, tag
 from savepoints.operations.pipeline import group_savepoint, groups
 from savepoints.store.retention_policy import RetentionPolicy
 from tests.operations.pipeline.test_group_savepoint import chain, taken
@@ -52,6 +53,30 @@ def test_they_are_listed_the_newest_first_with_what_is_missing(queries: Queries)
 def untag(store: Store, savepoint_id: str) -> None:
     """Take a savepoint's tags away."""
     store.catalog.relabel([savepoint_id], lambda labels: replace(labels, tags=()))
+
+
+def test_trap_of_two_savepoints_with_one_tag_the_older_one_was_the_group_s(
+    queries: Queries, on_local: Location
+) -> None:
+    """As a killed `tag --move` leaves them; the older one is the one that it takes the tag from."""
+    taken(queries, "group")
+    second = take(queries.store, queries.checkpoint("gold"), query="gold")
+    store = queries.configured_store
+    store.catalog.relabel([second.id], lambda labels: replace(labels, tags=("group",)))
+    calls: list[Callable[[], object]] = [
+        lambda: groups.groups(store, "bronze"),
+        lambda: group_savepoint.read(store, "bronze", "group"),
+        lambda: group_savepoint.plan(store, "bronze", name="group"),
+        lambda: groups.plan_copy(store, "bronze", str(on_local / "to"), name="group"),
+    ]
+
+    for call in calls:
+        with pytest.raises(AmbiguousNameError, match=second.id) as refused:
+            call()
+        assert "savepoints tag ID group --move" in refused.value.hint
+
+    tag.execute(tag.plan(store, second.id, add=["group"], move=True), store)
+    assert second.id in [one.id for one in group_savepoint.read(store, "gold", "group").savepoints]
 
 
 def test_it_is_copied_as_one_and_half_of_it_never(queries: Queries, on_local: Location) -> None:

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from savepoints import faults
 from savepoints.checkpoint.logs import file_log
 from savepoints.errors import (
+    AmbiguousNameError,
     NotAlignedError,
     NotFoundError,
     QueryRunningError,
@@ -127,6 +128,18 @@ def test_all_queries_go_back_to_a_group_and_readers_behind_the_rewinds(line: Lin
     assert contents(line, QUERIES) == before, "a live checkpoint is never edited"
     safety = {one.query: one for one in line.store.catalog.all() if one.kind == "safety"}
     assert {one: safety[one].cut.batch_id for one in QUERIES} == dict.fromkeys(QUERIES, NEWEST)
+
+
+def test_trap_of_two_savepoints_with_the_tag_a_reader_went_to_the_older_one(line: Line) -> None:
+    """As a killed `tag --move` leaves them, for which nobody can say which one is meant."""
+    chain(line)
+    second = line.save("gold", batch=SAVED - 1)
+    line.store.catalog.relabel([second.id], lambda labels: replace(labels, tags=("before",)))
+
+    for query, every in (("bronze", True), ("silver", False), ("gold", False)):
+        with pytest.raises(AmbiguousNameError, match=second.id) as refused:
+            plan(line, query, "before", every=every)
+        assert "savepoints tag ID before --move" in refused.value.hint
 
 
 def test_trap_a_reader_of_a_table_cannot_be_recovered_behind_its_rewind(line: Line) -> None:

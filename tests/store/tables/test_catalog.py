@@ -288,8 +288,19 @@ def test_many_candidates_are_counted_not_listed() -> None:
 def test_a_tag_of_several_savepoints_is_ambiguous() -> None:
     tagged = [savepoint(number, tags=("t",)) for number in (2, 1)]
 
-    with pytest.raises(AmbiguousNameError):
+    with pytest.raises(AmbiguousNameError) as refused:
         resolve(tagged, "t")
+
+    assert "savepoints tag ID t --move" in refused.value.hint
+
+
+def test_a_tag_of_several_queries_is_no_move_that_was_interrupted() -> None:
+    group = [savepoint(1, tags=("t",)), savepoint(2, query="clicks", tags=("t",))]
+
+    with pytest.raises(AmbiguousNameError) as refused:
+        resolve(group, "t")
+
+    assert "--move" not in refused.value.hint
 
 
 def test_an_id_wins_over_a_prefix_and_a_tag() -> None:
