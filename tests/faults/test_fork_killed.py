@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 from pathlib import Path
 
 import pytest
 
+from savepoints.errors import CheckpointDamagedError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Savepoint
+from savepoints.operations.run import recover
 from savepoints.outputs.delta import log
 from savepoints.outputs.fork.isolated_copy import FORK_MARKER
+from savepoints.store import bindings
 from savepoints.store.locks import journal
 from tests.draw import some
 from tests.faults.test_rollback_killed import BACK_TO, NEWEST, write_output
@@ -99,6 +104,33 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(
     assert (life.generation, life.status, life.begun_from) == (1, "current", saved.id)
     assert [one.generation for one in store.generations.all("order_totals")] == [1]
     assert [row["batch"] for row in tables.rows(str(on_local / "totals"))] == [*range(NEWEST + 1)]
+
+
+def test_trap_of_a_fork_that_is_lost_all_was_to_be_read_again_from_the_first_record(
+    local_store: Store, on_local: Location, saved: Savepoint
+) -> None:
+    """It has no savepoint of its own yet; but the one that it began from is still there."""
+    assert command(local_store, on_local, "fork", saved.id, "variant") == 0
+    lost = on_local / "checkpoints" / "variant" / "1"
+    lost.delete(info.path for info in lost.list())
+    bound = bindings.complete(local_store).queries["variant"]
+
+    with pytest.raises(CheckpointDamagedError, match="no savepoint") as refused:
+        recover.if_damaged(local_store, "variant", bound)
+
+    found = re.search(
+        r"savepoints (fork .*) --yes (--app .*); then .*: savepoints (end \w+); or ",
+        refused.value.hint,
+    )
+    assert found is not None
+    again, app, over = (shlex.split(one) for one in found.groups())
+    again[2] = "variant_2"
+    assert command(local_store, on_local, *again, *app) == 0
+    assert command(local_store, on_local, *over) == 0
+    made = str(on_local / "totals_forks" / "variant_2")
+    assert [row["batch"] for row in tables.rows(made)] == list(range(BACK_TO + 1))
+    assert local_store.generations.current("variant_2").begun_from == saved.id
+    assert local_store.generations.find_current("variant") is None
 
 
 @pytest.mark.parametrize("point", some(1, UNDONE_AT, "fork undone"))

@@ -8,6 +8,8 @@ safety savepoint: there is no present that could be saved.
 
 from __future__ import annotations
 
+import shlex
+
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import QuerySettings
@@ -36,6 +38,8 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 
+# The verbs that begin a query from the savepoint of another, and where the name is in the command.
+_FORKS = {"fork": 3, "pipeline fork": 5}
 # What these say of a checkpoint that nobody writes is that the query cannot go on from it.
 _DAMAGE = (
     NotAlignedError,
@@ -176,11 +180,37 @@ def _newest_whole(store: Store, query: str, problem: str, progress: Progress) ->
     raise CheckpointDamagedError(
         f"the checkpoint of {query} is damaged ({problem}), and no savepoint that it could be "
         f"recovered from is intact (checked: {len(known)})",
-        hint=f"start over from the first record: savepoints reset {query} --to-earliest "
+        hint=f"{_made_anew(store, query)}start over from the first record: savepoints reset "
+        f"{query} --to-earliest "
         "--outputs truncate --no-safety-savepoint; or see the savepoints: savepoints list "
         f"--query {query}",
         query=query,
         savepoints=[one.id for one in known],
+    )
+
+
+def _made_anew(store: Store, query: str) -> str:
+    """Say how a fork is made again, beside what is left of it; empty for any other query.
+
+    What it began from is a savepoint of its origin, which is kept as long as the fork lives.
+    """
+    current = store.generations.current(query)
+    began = history.origin(store, current)
+    by = journal.by_generation(store.root).get((query, current.generation))
+    if by is None or by.verb not in _FORKS or began is None or began.state != "complete":
+        return ""
+    words = shlex.split(str(by.plan["command"]))
+    words[_FORKS[by.verb]] = "NEW_NAME"
+    if by.verb == "fork" and "--app" not in words:
+        # Of a fork that the settings name, its program is there and not in the command.
+        words += ["--app", bindings.complete(store).queries[query].app]
+    elif by.verb != "fork":
+        # What was the latest then need not be any more.
+        words[4] = by.plan["members"][0]["fork"]["savepoint_id"]
+    over = " && ".join(f"savepoints end {one}" for one in by.plan.get("queries") or (query,))
+    return (
+        "make the fork again from where it began, under another name: "
+        f"{shlex.join(words)}; then end this one: {over}; or "
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from savepoints.errors import (
+    CheckpointDamagedError,
     NotAlignedError,
     NotFoundError,
     SavepointNotFoundError,
@@ -33,6 +34,7 @@ from savepoints.operations.pipeline_fork import (
 )
 from savepoints.operations.pipeline_fork.pipeline_fork_plan import PipelineForkPlan
 from savepoints.operations.pipeline_fork.pipeline_promote import PipelinePromotePlan
+from savepoints.operations.run import recover
 from savepoints.outputs.fork import isolated_copy
 from savepoints.store import bindings, checked_programs
 from savepoints.store.locks import journal
@@ -165,6 +167,32 @@ def test_of_several_tables_a_reader_goes_on_in_the_copies_of_those_that_are_fork
         mine = dict(zip(every, line.sources("gold_fix", batch), strict=True))
         assert [mine[one] for one in forked] == [wanted[list(every).index(one)] for one in forked]
     assert list(line.sources("gold_fix", SAVED)) == wanted
+
+
+def test_trap_of_forks_that_are_lost_all_was_to_be_read_again_from_the_first_record(
+    line: Line,
+) -> None:
+    """The command makes them again from the savepoint that was meant then, the reader as well."""
+    words = ["pipeline", "fork", "silver", "latest", "fix", "--no-source-check"]
+    where = ["--yes", "--config", config(line)]
+    assert killed_at("", *words, *where) == 0
+    began = line.store.generations.current("silver_fix").begun_from
+    line.save("silver", batch=NEWEST)
+    line.checkpoint("gold_fix").delete(["metadata"])
+    bound = bindings.complete(line.configured_store).queries["gold_fix"]
+
+    with pytest.raises(CheckpointDamagedError, match="no savepoint") as refused:
+        recover.if_damaged(line.configured_store, "gold_fix", bound)
+
+    again = ["pipeline", "fork", "silver", str(began), "NEW_NAME", "--no-source-check"]
+    assert f"savepoints {' '.join(again)} --yes; then" in refused.value.hint
+    assert "savepoints end silver_fix && savepoints end gold_fix; or" in refused.value.hint
+    assert killed_at("", *again, *where) == 0
+    for query in FORKS:
+        assert killed_at("", "end", query, *where) == 0
+    for query in ("silver", "gold"):
+        made = DeltaTable(f"{line.uri(query)}_forks/{query}_NEW_NAME")
+        assert sorted(made.to_pandas()["batch"]) == [*range(SAVED + 1)]
 
 
 def test_what_is_going_to_be_done_can_be_read(line: Line) -> None:
