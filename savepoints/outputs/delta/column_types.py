@@ -8,7 +8,7 @@ from savepoints.spark.columns import text_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, DecimalType
 
 Unit = Literal["number", "seconds"]
 
@@ -112,5 +112,20 @@ def size(before: Column, after: Column, data_type: DataType) -> Column | None:
         micros = [F.unix_micros(one.cast("timestamp_ltz")).cast(exact) for one in (before, after)]
         return F.abs(micros[1] - micros[0]).cast("double") / 1e6
     if isinstance(data_type, DecimalType):
-        return F.abs(F.try_subtract(after, before)).cast("double")
+        apart = F.try_subtract(_unscaled(after, data_type), _unscaled(before, data_type))
+        # Further apart than a decimal can say, they are so as doubles, too.
+        as_doubles = after.cast("double") - before.cast("double")
+        return F.abs(F.coalesce(apart.cast("double") / 10.0**data_type.scale, as_doubles))
     return F.abs(after.cast(exact) - before.cast(exact)).cast("double")
+
+
+def _unscaled(column: Column, data_type: DecimalType) -> Column:
+    """Return a decimal as the whole number of its last digit.
+
+    The difference of two that have all digits has one more, for which Spark rounds the last one.
+    """
+    from pyspark.sql import functions as F
+
+    whole = "0" * (data_type.precision - data_type.scale)
+    digits = F.to_char(column, F.lit(f"S{whole}.{'0' * data_type.scale}"))
+    return F.replace(digits, F.lit("."), F.lit("")).cast(f"decimal({_DIGITS},0)")

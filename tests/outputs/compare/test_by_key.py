@@ -9,7 +9,7 @@ import datetime as dt
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +263,43 @@ def test_trap_numbers_are_rounded_before_they_are_compared(
 def same_number(exact: int | Decimal, double: float) -> bool:
     """Compare as Python does, which rounds no number; of decimals their digits."""
     return exact == (Decimal(str(double)) if isinstance(exact, Decimal) else double)
+
+
+def test_trap_decimals_of_38_digits_differed_by_nothing(spark: SparkSession, place: Path) -> None:
+    """Their difference has a digit more than a decimal of Spark, and was rounded or not there."""
+    nines = "9" * 38
+    pairs = {
+        (38, 18): (
+            "12345678901234567890.123456789012345678",
+            "12345678901234567890.123456789012345679",
+        ),
+        (38, 38): (f"0.{nines}", f"0.{nines[1:]}8"),
+        (38, 10): ("-1.0000000001", "0.9999999999"),
+        (38, 0): (nines, f"-{nines}"),
+        (38, 6): ("0.000001", "-0.000001"),
+        (20, 20): ("0.00000000000000000001", "0.00000000000000000003"),
+        (5, 0): ("12", "-3"),
+        (5, 2): ("999.99", "-999.99"),
+    }
+    schema = schema_of({"n": pa.int32()} | {f"d{p}_{s}": pa.decimal128(p, s) for p, s in pairs})
+    first, second = (
+        {"n": 1} | {f"d{p}_{s}": Decimal(both[side]) for (p, s), both in pairs.items()}
+        for side in (0, 1)
+    )
+    nulls = {"n": 2}
+    before = table(place, "digits-before", [first, nulls], schema)
+    after = table(place, "digits-after", [second, nulls], schema)
+
+    found = by_key.compare_outputs(spark, before, after, key=("n",))
+
+    with localcontext() as digits:
+        digits.prec = 80
+        wanted = {
+            f"d{p}_{s}": float(abs(Decimal(both[1]) - Decimal(both[0])))
+            for (p, s), both in pairs.items()
+        }
+    assert {one.column: one.measured for one in found.changes} == dict.fromkeys(wanted, 1)
+    assert {one.column: one.max for one in found.changes} == pytest.approx(wanted, rel=1e-15, abs=0)
 
 
 def test_the_pinned_version_is_compared_and_not_the_latest(
