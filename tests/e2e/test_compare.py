@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -14,8 +16,9 @@ from savepoints.checkpoint.logs import offset_log
 from savepoints.cli.main import _run
 from savepoints.cli.output import Terminal
 from savepoints.config.settings import Settings
-from savepoints.errors import IncompatibleError
+from savepoints.errors import IncompatibleError, StoppedError
 from savepoints.io import Location
+from savepoints.operations.fork import compare as fork_compare
 from savepoints.operations.fork.verdict import Comparison
 from savepoints.spark.versions import SparkVersion
 from savepoints.store import bindings
@@ -72,6 +75,13 @@ def compare(shop: Shop, *queries: str, settings: Settings) -> Comparison:
     return store.compare(*queries, metrics=REVENUE, state=WITH_STATE).execute()
 
 
+@contextmanager
+def stopped_at_once(stop: Callable[[], None]) -> Iterator[None]:
+    """Stand in for a signal that comes before the first batch."""
+    stop()
+    yield
+
+
 @draw.taking_turns("compare", "promote", "drill")
 def test_forks_see_the_same_batches_and_only_what_differs_is_found(
     spark: SparkSession,
@@ -94,6 +104,11 @@ def test_forks_see_the_same_batches_and_only_what_differs_is_found(
     ran, _ = shop.store.with_settings(ahead).query("b").run(until="latest")
     assert ran.batches > 1
     bound = in_batches_of(shop, read)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fork_compare, "stopped_by_signals", stopped_at_once)
+        with pytest.raises(StoppedError, match=f"while a had {read} records left to read"):
+            compare(shop, "a", "b", "bug", settings=bound)
 
     found = compare(shop, "a", "b", "bug", settings=bound)
 
