@@ -464,9 +464,9 @@ class Generation(Result):
         found = savepoints.get(self.begun_from or "")
         return self.origin if found is None else Origin.of(found)
 
-    def went_on_after(self, savepoint: Savepoint) -> bool:
-        """Return True if it began after a savepoint was taken, and not with nothing."""
-        return self.begun_from is not None and self.begun_at > savepoint.created_at
+    def went_on_after(self, moment: datetime) -> bool:
+        """Return True if it began after a moment, and not with nothing."""
+        return self.begun_from is not None and self.begun_at > moment
 
     @property
     def is_superseded(self) -> bool:

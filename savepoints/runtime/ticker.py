@@ -16,6 +16,15 @@ from savepoints.moments import utc_now
 _LOG = logging.getLogger(__name__)
 
 
+# Finds out when something was last done, from which an interval counts; None for never. A cron
+# expression counts from nothing, so nobody is asked.
+Since = Callable[[], datetime | None]
+
+
+def never() -> None:
+    """Say that something was never done."""
+
+
 class Clock:
     """The time, and how to wait; a test gives another one."""
 
@@ -45,17 +54,13 @@ def clock_of(schedule: Schedule) -> Clock:
     return SteadyClock() if schedule.interval else Clock()
 
 
-def first_due(schedule: Schedule, now: datetime, since: datetime | None) -> datetime:
-    """Return when something is due first in a process that begins now.
-
-    Args:
-        since: When it was last done, from which an interval counts; None for never.
-    """
+def first_due(schedule: Schedule, now: datetime, since: Since) -> datetime:
+    """Return when something is due first in a process that begins now."""
     due = schedule.next_after(now)
-    if since is None or schedule.interval is None:
+    if schedule.interval is None or (last := since()) is None:
         return due
     # No later than without it: the clock of who did it last may be ahead.
-    return max(now, min(due, schedule.next_after(since)))
+    return max(now, min(due, schedule.next_after(last)))
 
 
 class Background(ABC):
@@ -99,18 +104,18 @@ class Ticker(Background):
         call: Callable[[], object],
         name: str,
         clock: Clock | None = None,
-        since: datetime | None = None,
+        since: Since = never,
     ) -> None:
         """Keep what to do.
 
         Args:
             clock: By default that of `clock_of`.
-            since: When it was last done, from which an interval counts; by default from the start.
+            since: By default an interval counts from the start.
         """
         self._schedule = schedule
         self._call = call
         self._clock = clock or clock_of(schedule)
-        self._since = since
+        self._due = first_due(schedule, self._clock.now(), since)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -125,7 +130,7 @@ class Ticker(Background):
 
     def _run(self) -> None:
         clock = self._clock
-        due = first_due(self._schedule, clock.now(), self._since)
+        due = self._due
         while not clock.wait(self._ended, max(0.0, (due - clock.now()).total_seconds())):
             try:
                 self._call()

@@ -171,7 +171,7 @@ def test_trap_a_driver_that_never_lives_for_an_interval_would_save_nothing(
         if len(called) == 2:
             tickers[0].end()
 
-    tickers.append(Ticker(parse_schedule("1h"), call, "restarted", clock, since))
+    tickers.append(Ticker(parse_schedule("1h"), call, "restarted", clock, lambda: since))
     tickers[0].start()
     tickers[0]._thread.join(PATIENCE)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
+from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import merge_schedule
@@ -90,7 +91,7 @@ def beside(
                 _finish_beside_run(store, query, inputs, ended, progress)
 
     name = f"merge of what {query} dropped"
-    with Ticker(schedule, call, name, clock, _last_merged(store, query)):
+    with Ticker(schedule, call, name, clock, partial(_last_merged, store, query)):
         try:
             yield
         finally:

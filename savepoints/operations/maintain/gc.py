@@ -195,7 +195,8 @@ class _Work:
         assert found
         said = labels.read(self.store.root, savepoint_id)
         adopted = found.savepoint.with_labels(said) if said else found.savepoint
-        adopted = tag.without_taken(self.store, adopted, self.store.catalog.all(), self.progress)
+        known = self.store.catalog.all() if adopted.tags else ()
+        adopted = tag.without_taken(self.store, adopted, known, self.progress)
         self.store.catalog.add(adopted)
         faults.reach("gc.adopted")
         self.adopted.append(savepoint_id)

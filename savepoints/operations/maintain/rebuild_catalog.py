@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from savepoints import faults
 from savepoints.errors import VerificationError
@@ -187,14 +188,13 @@ def _tagged_once(
     Args:
         known: Those that have rows.
     """
-    paths = [labels.labels_path(one.id) for one in added]
-    relabelled = dict(zip(paths, in_parallel(store.root.exists, paths), strict=True))
+
+    def age(one: Savepoint) -> tuple[bool, datetime]:
+        return store.root.exists(labels.labels_path(one.id)), one.created_at
+
+    ages = dict(zip((one.id for one in added), in_parallel(age, added), strict=True))
     with_rows = [*known]
-    for one in sorted(
-        added,
-        key=lambda one: (relabelled[labels.labels_path(one.id)], one.created_at),
-        reverse=True,
-    ):
+    for one in sorted(added, key=lambda one: ages[one.id], reverse=True):
         with_rows.append(tag.without_taken(store, one, with_rows, progress))
     return with_rows[len(known) :]
 

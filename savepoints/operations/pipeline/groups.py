@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from savepoints.errors import NotAlignedError
-from savepoints.model import GROUP_TAG
+from savepoints.model import GROUP_TAG, Savepoint
 from savepoints.operations.maintain import copy
 from savepoints.operations.maintain.copy import Copied, CopyPlan
 from savepoints.operations.pipeline import group_savepoint
@@ -49,11 +49,13 @@ def groups(store: Store, query: str) -> tuple[Group, ...]:
     store = store.snapshot()
     pipe = pipeline(store, query)
     members = [one.name for one in reversed(pipe.queries)]
-    known = catalog.select(store.catalog.all())
-    names = {tag: None for one in known if one.query in members for tag in one.tags}
-    tagged = {tag: tags.holders(known, tag, members) for tag in names}
+    tagged: dict[str, list[Savepoint]] = {}
+    for one in catalog.select(store.catalog.all()):
+        if one.query in members:
+            for tag in one.tags:
+                tagged.setdefault(tag, []).append(one)
     found = [
-        group_savepoint.group_of(tag, mine, members, pipe.topic_edges)
+        group_savepoint.group_of(tag, tags.holders(mine, tag, members), members, pipe.topic_edges)
         for tag, mine in tagged.items()
         if len(mine) > 1 or tag.startswith(GROUP_TAG)
     ]

@@ -10,23 +10,23 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from savepoints.config.schedule import parse_schedule
 from savepoints.errors import LockedError, NoCommittedBatchError, SavepointsError
-from savepoints.model import GROUP_TAG
+from savepoints.model import GROUP_TAG, Savepoint
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.pipeline import group_savepoint, groups
 from savepoints.operations.pipeline.group_savepoint import Group
+from savepoints.operations.run import periodic
 from savepoints.operations.run import run as run_
 from savepoints.operations.run.alongside import alongside
 from savepoints.plan import Progress, silent
 from savepoints.runtime.ticker import Ticker
 from savepoints.store import bindings
 from savepoints.store.root import Store
-from savepoints.store.tables import catalog
 
 _LOG = logging.getLogger(__name__)
 _VERB = "pipeline create"
@@ -80,18 +80,13 @@ def periodic_groups(store: Store, query: str, *, every: str, progress: Progress 
         UsageError: If the schedule is not one.
     """
     call = functools.partial(take, store, query, progress=progress)
-    schedule = parse_schedule(every)
-    return Ticker(schedule, call, f"groups of {query}", since=_last_taken(store, query))
+    last = functools.partial(periodic.last_taken, store, query, _is_of_group)
+    return Ticker(parse_schedule(every), call, f"groups of {query}", since=last)
 
 
-def _last_taken(store: Store, query: str) -> datetime | None:
-    """Return when a query last had part in a group by the clock, None without one.
-
-    From then an interval counts: a driver that never lives as long would take none.
-    """
-    mine = catalog.select(store.catalog.all(), query=query)
-    taken = (one for one in mine if any(tag.startswith(GROUP_TAG) for tag in one.tags))
-    return next((one.created_at for one in taken), None)
+def _is_of_group(savepoint: Savepoint) -> bool:
+    """Return True for one that was taken in a group by the clock."""
+    return any(tag.startswith(GROUP_TAG) for tag in savepoint.tags)
 
 
 def _of_settings(

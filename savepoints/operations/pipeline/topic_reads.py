@@ -80,7 +80,7 @@ def reads_of(
             if not mine:
                 return (), f"it has no position in topic {topic}"
             is_behind = any(one.behind for one in mine)
-            if is_behind and begun is not None and begun.went_on_after(reader):
+            if is_behind and begun is not None and begun.went_on_after(reader.created_at):
                 return (), _across(writer, topic)
             reads += mine
     return tuple(reads), ""

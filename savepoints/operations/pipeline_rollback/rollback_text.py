@@ -45,12 +45,10 @@ def steps(
         if cut.ends is not None and (cut.reads or cut.ends != "[]"):
             yield step_of(query, Step("advanced", rollback_cut.run_on_text(cut)))
     yield from named(lambda name: name == "generation_begun")
-    yield from (step_of(one.query, step) for one in members for step in _saved_first(one))
+    for one in members:
+        saved = safety_savepoint.first_step(one.first_id, one.rollback.generation)
+        yield from (step_of(one.query, step) for step in saved)
     yield from (Step("resumed", f"resume the run of {query}") for query in paused)
-
-
-def _saved_first(member: PipelineMember) -> list[Step]:
-    return safety_savepoint.first_step(member.first_id, member.rollback.generation)
 
 
 def notes(found: Pipeline, members: Sequence[PipelineMember]) -> Iterator[str]:

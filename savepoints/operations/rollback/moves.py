@@ -42,10 +42,10 @@ def since(store: Store, savepoint: Savepoint) -> list[Moved]:
     """
     generations = {(one.query, one.generation): one for one in store.generations.all()}
     at: Generation | None = store.generations.current(savepoint.query)
-    if at is None or not (at.begun_from and at.went_on_after(savepoint)):
+    if at is None or not (at.begun_from and at.went_on_after(savepoint.created_at)):
         return []
     begun, found = journal.by_generation(store.root), []
-    while at is not None and at.begun_from and at.went_on_after(savepoint):
+    while at is not None and at.begun_from and at.went_on_after(savepoint.created_at):
         moved = Moved(at, begun.get((at.query, at.generation)))
         if _is_move(moved, savepoint):
             found.append(moved)

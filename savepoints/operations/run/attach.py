@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from savepoints.checkpoint import position
@@ -75,9 +76,9 @@ class Attached:
         self._ending = threading.Lock()
         self._stopping = False
         self._stop_listening: Callable[[], None] = lambda: None
-        last = periodic.last_taken(subject.store, subject.name)
+        last = partial(periodic.last_taken, subject.store, subject.name)
         self._ticker = Ticker(schedule, self._tick, f"savepoints of {subject.name}", since=last)
-        since = periodic.last_with_rows(subject.store, subject.name)
+        since = partial(periodic.last_with_rows, subject.store, subject.name)
         when = subject.store.settings.periodic.export
         self._exports = BackgroundExport(subject.store, when, since=since)
         self._exports.start()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime
 from typing import final
 
 from savepoints.config.schedule import export_schedule
@@ -17,7 +16,7 @@ from savepoints.errors import LockedError, NativeOnlyError, SavepointNotFoundErr
 from savepoints.model import Savepoint
 from savepoints.operations.savepoint import export
 from savepoints.plan import Progress, silent
-from savepoints.runtime.ticker import Background, Clock, clock_of, first_due
+from savepoints.runtime.ticker import Background, Clock, Since, clock_of, first_due, never
 from savepoints.spark import private_api
 from savepoints.store.root import Store
 
@@ -42,14 +41,14 @@ class BackgroundExport(Background):
         when: str,
         progress: Progress = silent,
         *,
-        since: datetime | None = None,
+        since: Since = never,
     ) -> None:
         """Keep where they are, and when to write.
 
         Args:
             when: `newest` passes over those that a newer one has overtaken; `each` leaves out none;
                 at the times of a schedule it is the newest; `never` is never.
-            since: Of when the newest rows are, from which an interval counts; see `last_with_rows`.
+            since: Of when the newest rows are; see `last_with_rows`.
         """
         self._store = store
         self._when = when

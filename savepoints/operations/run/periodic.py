@@ -8,6 +8,7 @@ the metrics, and never raised.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
@@ -99,12 +100,15 @@ def take(
     return attempt
 
 
-def last_taken(store: Store, query: str) -> datetime | None:
-    """Return when the newest savepoint of a query was taken, None without one.
+def last_taken(
+    store: Store, query: str, counts: Callable[[Savepoint], bool] = lambda _: True
+) -> datetime | None:
+    """Return when the newest savepoint of a query that counts was taken, None without one.
 
     From then an interval counts: a driver that never lives as long would take none.
     """
-    return next((one.created_at for one in catalog.select(store.catalog.all(), query=query)), None)
+    known = catalog.select(store.catalog.all(), query=query)
+    return next((one.created_at for one in known if counts(one)), None)
 
 
 def last_with_rows(store: Store, query: str) -> datetime | None:
@@ -112,8 +116,7 @@ def last_with_rows(store: Store, query: str) -> datetime | None:
 
     From then an interval of exports counts, for the same reason.
     """
-    known = catalog.select(store.catalog.all(), query=query)
-    return next((one.created_at for one in known if "canonical" in one.forms), None)
+    return last_taken(store, query, lambda one: "canonical" in one.forms)
 
 
 def _take(store: Store, saved: Saved, progress: Progress) -> Attempt:

@@ -221,7 +221,7 @@ def _periodic_savepoints(program: Program) -> AbstractContextManager[None]:
 @contextmanager
 def _periodically(program: Program, schedule: Schedule) -> Iterator[None]:
     order, when = program.order, program.settings.periodic.export
-    since = periodic.last_with_rows(order.store, order.query)
+    since = partial(periodic.last_with_rows, order.store, order.query)
     with BackgroundExport(order.store, when, order.progress, since=since) as exports:
         take = partial(
             periodic.take,
@@ -231,7 +231,7 @@ def _periodically(program: Program, schedule: Schedule) -> Iterator[None]:
             exports=exports,
             progress=order.progress,
         )
-        last = periodic.last_taken(order.store, order.query)
+        last = partial(periodic.last_taken, order.store, order.query)
         with Ticker(schedule, take, f"savepoints of {order.query}", since=last):
             yield
 

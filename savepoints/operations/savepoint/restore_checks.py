@@ -291,12 +291,12 @@ def rolled_back_since(
         point: What to call it.
         then: When it was saved, or committed.
     """
+    if not topics:
+        return
     later = [
-        one
-        for one in store.generations.all()
-        if one.query != query and one.begun_from is not None and one.begun_at > then
+        one for one in store.generations.all() if one.query != query and one.went_on_after(then)
     ]
-    if not (topics and later):
+    if not later:
         return
     known, settings = store.catalog.all(), bindings.complete(store)
     names = {one.query for one in later}

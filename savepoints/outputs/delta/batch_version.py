@@ -134,7 +134,7 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
             ) from None
         if version is not None:
             # deltalake says the same where only the commits up to the version are gone.
-            raise _lost(location, version, int(open_table(uri).version())) from None
+            raise _lost(location, version) from None
         raise NotFoundError(
             f"there is no Delta table at {location}",
             hint="correct the URI of the output",
@@ -150,11 +150,12 @@ def open_table(uri: str, version: int | None = None) -> DeltaTable:
             version=version,
         ) from None
     if version is not None and not log.is_whole(uri, version):
-        raise _lost(location, version, int(open_table(uri).version()))
+        raise _lost(location, version)
     return table
 
 
-def _lost(location: Location, version: int, newest: int) -> NotAlignedError:
+def _lost(location: Location, version: int) -> NotAlignedError:
+    newest = open_table(str(location)).version()
     return NotAlignedError(
         f"version {version} of {location} can no longer be read: its log, now at version {newest}, "
         "does not go back so far (delta.logRetentionDuration)",

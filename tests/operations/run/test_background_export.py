@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -92,7 +93,9 @@ def test_trap_a_process_that_lives_shorter_than_the_interval_wrote_no_rows(
     local_store.catalog.put([replace(rows, created_at=then, forms=("native", "canonical"))])
     newest = take(local_store, checkpoint, batch_id=2)
 
-    exports = BackgroundExport(local_store, "1h", since=periodic.last_with_rows(local_store, query))
+    exports = BackgroundExport(
+        local_store, "1h", since=partial(periodic.last_with_rows, local_store, query)
+    )
     exports.add(newest)
 
     left = exports._seconds_left()
