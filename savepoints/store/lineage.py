@@ -30,6 +30,8 @@ _PLAIN = frozenset({"run", "merge", "restore", "bootstrap"})
 ROLLBACK = "rollback"
 # What begins generations of several queries, of which readers go on behind what was taken back.
 TOGETHER = "pipeline rollback"
+# A reader begins it with a correction of its table in its state, and goes on behind that commit.
+CASCADE = "cascade"
 # Those that begin with what another program may have made of events.
 _OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline promote"})
 # It chooses offsets, also where it keeps the state.

@@ -79,9 +79,38 @@ def test_late_orders_count_at_each_level_as_if_they_had_come_in_time(shop: Medal
     assert shop.differing(day(8)) == RIGHT
     again = shop.json(*batch(shop, HELD), "--downstream", "merge")
     assert again["merged"]["merged_by"] == done["merged"]["operation_id"]
-    code, _, err = shop.call("merge", "bronze", "--undo", "--yes")
-    followed = "have already been applied to gold, silver and would stay" in err
-    assert (code, followed) == (16, True), err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("undo", "bronze"), ("undo", "silver"), ("undo", "gold"), ("merge", "bronze", "--undo")],
+    ids=" ".join,
+)
+def test_trap_a_batch_merged_by_mistake_could_not_be_taken_back(
+    shop: MedallionShop, words: Sequence[str]
+) -> None:
+    """Whatever came since stays, and is read again; killed, the same command goes on."""
+    behind(shop)
+    merged = batch(shop, HELD)
+    shop.json(*merged, "--downstream", "merge")
+    shop.sell(day(6), day(8))
+    shop.run()
+
+    killed = shop.command(*words, "--yes", crash_at="pipeline rollback.silver.checkpoint_written")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    shop.json("undo", "silver", "--yes")
+
+    assert not journal.all_unfinished(shop.store.root)
+    shop.run()
+    assert shop.differing(day(8), without=ids(HELD)) == RIGHT
+    shop.sell(day(8), day(9))
+    shop.run()
+    assert shop.differing(day(9), without=ids(HELD)) == RIGHT
+    code, _, err = shop.call(*words, "--yes")
+    assert (code, "cannot be undone" in err or "pipeline rollback" in err) == (2, True), err
+    # And it can be merged again.
+    shop.json(*merged, "--downstream", "merge")
+    assert shop.differing(day(9)) == RIGHT
 
 
 def test_trap_without_the_cascade_the_readers_are_wrong(shop: MedallionShop) -> None:

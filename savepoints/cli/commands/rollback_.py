@@ -23,6 +23,7 @@ from savepoints.cli.render.next_step import next_step, program
 from savepoints.texts import bytes_text
 
 if TYPE_CHECKING:
+    from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
     from savepoints.operations.rollback.rollback import RolledBack
 
 
@@ -102,13 +103,27 @@ def command(
 
 def undone(call: Invocation, query: str, verb: str, *, consent: Consent) -> None:
     """Undo the last operation from its safety savepoint and print the result."""
+    from savepoints.operations import unfinished
     from savepoints.operations.rollback import last_operation, rollback
     from savepoints.operations.rollback.target import BeforeLast
 
-    last_operation.require(call.store, query, verb)
+    last = last_operation.require(call.store, query, verb)
+    if (together := unfinished.undo_together_plan(call.store, last)) is not None:
+        undone_together(call, together, consent=consent)
+        return
     plan = rollback.plan(call.store, BeforeLast(), query=query)
     if call.confirm(plan, consent):
         rolled_back(call, rollback.execute(plan, call.store, progress=call.output.progress))
+
+
+def undone_together(call: Invocation, plan: PipelineRollbackPlan, *, consent: Consent) -> None:
+    """Undo what changed several queries together and print the result."""
+    from savepoints.cli.render import pipeline_text
+    from savepoints.operations.pipeline_rollback import pipeline_rollback
+
+    if call.confirm(plan, consent):
+        done = pipeline_rollback.execute(plan, call.store, progress=call.output.progress)
+        pipeline_text.show_rollback(call.output, done)
 
 
 def rolled_back(call: Invocation, done: RolledBack) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from savepoints.cli.commands.operations_ import take_back
-from savepoints.cli.commands.rollback_ import rolled_back
+from savepoints.cli.commands.rollback_ import rolled_back, undone_together
 from savepoints.cli.names import query_names
 from savepoints.cli.options import (
     Consent,
@@ -50,8 +50,6 @@ def command(
       savepoints undo order_totals --dry-run
       savepoints undo order_totals --yes
     """
-    from savepoints.cli.render import pipeline_text
-    from savepoints.operations.pipeline_rollback import pipeline_rollback
     from savepoints.operations.rollback import rollback
     from savepoints.operations.rollback.target import BeforeLast
     from savepoints.store.locks import journal
@@ -72,11 +70,7 @@ def command(
                 hint=f"omit --to and --outputs: savepoints undo {query}",
                 query=query,
             )
-        if call.confirm(together, consent):
-            pipeline_text.show_rollback(
-                call.output,
-                pipeline_rollback.execute(together, call.store, progress=call.output.progress),
-            )
+        undone_together(call, together, consent=consent)
         return
     plan = rollback.plan(
         call.store,

@@ -22,7 +22,7 @@ from savepoints.operations.pipeline_rollback import (
 )
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.pipeline_rollback.rollback_cut import MemberCut
-from savepoints.operations.rollback import journalled, rollback
+from savepoints.operations.rollback import journalled, last_operation, rollback
 from savepoints.operations.rollback.generation_change import TransitionPlan
 from savepoints.operations.rollback.query_context import beside, checkpoint_of
 from savepoints.operations.savepoint import restore_checks
@@ -166,36 +166,73 @@ def undo_plan(
             f"{operation.query} SAVEPOINT",
             operation=operation.id,
         )
-    _refuse_followed(store, operation)
+    _refuse_followed(store, operation, "TAG --all")
     if done is None:
         done = PipelineRollbackPlan.from_json(operation.plan)
-    options = replace(_options_of(done), stopped=stopped)
+    found = pipeline(store, done.query)
+    cuts = _to_safety(store, found, done)
+    return _undo(store, operation, found, cuts, replace(_options_of(done), stopped=stopped))
+
+
+def undo_merge_plan(
+    store: Store, merge: Operation, *, stopped: bool = False
+) -> PipelineRollbackPlan:
+    """Plan to take back a merge that readers of its tables took over, and all that they took over.
+
+    The query goes back to what it was before, and all that read from it go back to match, also
+    those that had nothing to take over.
+
+    Raises:
+        UnfinishedOperationError: If a reader has not taken it over yet.
+        NotFoundError: If something else was done to one of the queries since.
+    """
+    store = store.snapshot()
+    safety = str(merge.plan["safety_id"])
+    _refuse_followed(store, merge, safety)
+    found = pipeline(store, merge.query)
+    rollback_refusals.refuse_unknown_order(found, every=False)
+    cuts = rollback_cut.choose(store, found, safety, every=False)
+    return _undo(store, merge, found, cuts, RollbackOptions(stopped=stopped))
+
+
+def _undo(
+    store: Store,
+    operation: Operation,
+    found: Pipeline,
+    cuts: Sequence[MemberCut],
+    options: RollbackOptions,
+) -> PipelineRollbackPlan:
     name = new_id("op", utc_now())
     # To undo it once more would undo the undo.
     command = f"savepoints operations resume {name} --yes"
-    back = _to_safety(store, done, options, command=command, operation_id=name)
+    back = make(store, found, cuts, options, command=command, operation_id=name)
     return replace(back, undoes=operation.id)
 
 
-def _refuse_followed(store: Store, operation: Operation) -> None:
-    """Refuse to undo together what was changed one by one since, and is still changed."""
+def _refuse_followed(store: Store, operation: Operation, back: str) -> None:
+    """Refuse to undo together what was changed one by one since, and is still changed.
+
+    Args:
+        back: Where a pipeline rollback could go back to in place of it.
+    """
     known = journal.all_operations(store.root)
     undone = journal.undone_by(known)
     over = {*undone, *undone.values()}
-    for query in operation.plan["queries"]:
+    for query, part in last_operation.changed_together(store, operation).items():
+        journal.refuse_unfinished(store.root, query)
         last = next(
             one
             for one in known
             if one.is_on(query) and one.state == "finished" and one.id not in over
         )
-        if last.id != operation.id:
+        if last.id != part:
             raise NotFoundError(
                 f"{query} was changed by the {last.verb} operation {last.id} after the "
                 f"{operation.verb} operation {operation.id}, so {operation.id} cannot be undone as "
                 "a whole",
                 hint=f"undo {last.id} first (savepoints undo {query}), then this one; or roll "
-                "all queries back to a group of savepoints: savepoints pipeline rollback "
-                f"{operation.query} TAG --all",
+                "all queries back together: savepoints pipeline rollback "
+                f"{operation.query} {back}",
                 query=query,
             )
 
@@ -208,13 +245,11 @@ def way_back(store: Store, begun: JointPlan) -> PipelineRollbackPlan | None:
     """
     if not begun.has_changed_tables():
         return None
-    return _to_safety(
-        store.snapshot(),
-        begun,
-        replace(_options_of(begun), stopped=True),
-        command=begun.command,
-        under_way=begun,
-    )
+    store = store.snapshot()
+    found = pipeline(store, begun.query)
+    cuts = _to_safety(store, found, begun)
+    options = replace(_options_of(begun), stopped=True)
+    return make(store, found, cuts, options, command=begun.command, under_way=begun)
 
 
 def undoing(operation: Operation) -> PipelineRollbackPlan | None:
@@ -248,15 +283,7 @@ def undo_begun_plan(store: Store, begun: JointPlan) -> Plan:
     return Plan("undo", begun.query, (*removed, *back.steps), (why, *back.warnings))
 
 
-def _to_safety(
-    store: Store,
-    done: JointPlan,
-    options: RollbackOptions,
-    *,
-    command: str,
-    operation_id: str | None = None,
-    under_way: JointPlan | None = None,
-) -> PipelineRollbackPlan:
+def _to_safety(store: Store, found: Pipeline, done: JointPlan) -> tuple[MemberCut, ...]:
     ids = {}
     for one in done.transitions:
         if one.safety_id is None:
@@ -268,12 +295,7 @@ def _to_safety(
                 query=one.query,
             )
         ids[one.query] = one.safety_id
-    found = pipeline(store, done.query)
-    cuts = rollback_cut.given(store, found, ids)
-    return make(
-        store, found, cuts, options,
-        command=command, operation_id=operation_id, under_way=under_way,
-    )  # fmt: skip
+    return rollback_cut.given(store, found, ids)
 
 
 def again(store: Store, plan: PipelineRollbackPlan) -> PipelineRollbackPlan:

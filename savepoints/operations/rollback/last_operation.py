@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from savepoints.errors import IncompatibleError, NotFoundError
+from savepoints.errors import NotFoundError
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
@@ -12,7 +12,7 @@ from savepoints.store.root import Store
 # The verbs that take a safety savepoint of the query; a fork is another query, and an append has
 # changed nothing that was there.
 _UNDONE = frozenset(
-    {"rollback", "reset", "promote", "merge", "pipeline rollback", "pipeline promote"}
+    {"rollback", "reset", "promote", "merge", "cascade", "pipeline rollback", "pipeline promote"}
 )
 
 # Those with which a query begins, so that there is nothing of it to go back to.
@@ -25,13 +25,14 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     Raises:
         QueryNotFoundError: If the store does not know the query.
         NotFoundError: If no operation has finished, or the last one cannot be undone.
-        IncompatibleError: If corrections have followed from it.
     """
     wanted = _UNDONE if verb is None else {verb}
-    known = journal.all_operations(store.root)
-    done = [one for one in known if one.is_on(query) and one.state == "finished"]
+    done = [
+        one
+        for one in journal.all_operations(store.root)
+        if one.is_on(query) and one.state == "finished"
+    ]
     if done and done[0].verb in wanted:
-        _refuse_followed(done[0], known)
         return done[0]
     if done:
         refuse_first(done[0], query)
@@ -65,20 +66,23 @@ def refuse_first(last: Operation, query: str) -> None:
         )
 
 
-def _refuse_followed(last: Operation, known: Sequence[Operation]) -> None:
-    """Refuse to take back what other queries have in their state and tables."""
-    followers = sorted(
-        one.query
-        for one in known
-        if one.state == "finished" and one.plan.get("follows", {}).get("operation_id") == last.id
-    )
-    if followers:
-        raise IncompatibleError(
-            f"cannot undo the {last.verb} operation {last.id}: the corrections that follow from it "
-            f"have already been applied to {', '.join(followers)} and would stay",
-            hint=f"instead, remove the merged events from {last.query} and from the queries that "
-            "read its output, with a batch whose op column is 'remove': savepoints merge "
-            f"{last.query} --batch URI --downstream merge",
-            query=last.query,
-            operation=last.id,
-        )
+def changed_together(store: Store, last: Operation) -> Mapping[str, str]:
+    """Return what changed several queries together: by query, the id of its part of the operation.
+
+    A merge and the corrections that readers of its tables took over from it have changed them
+    together, whichever of these was the last operation on one of them.
+
+    Returns:
+        Writers before readers; empty for an operation on one query.
+    """
+    if queries := last.plan.get("queries"):
+        return dict.fromkeys(queries, last.id)
+    merge = last.follows or last.id
+    parts = [
+        one
+        for one in journal.all_operations(store.root)
+        if merge in (one.id, one.follows) and one.state != "undone"
+    ]
+    # A reader announces its part before the merge begins.
+    parts.sort(key=lambda one: (one.follows is not None, one.begun_at, one.id))
+    return {one.query: one.id for one in parts} if len(parts) > 1 else {}

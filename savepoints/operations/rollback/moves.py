@@ -1,7 +1,8 @@
 """What has moved a query in its sources, so that it is not where an earlier savepoint leads to.
 
-A reset with kept state has, a rollback with `--source`, and one together with the writer of a
-topic, which has set it behind what was rolled back there.
+A reset with kept state has, a rollback with `--source`, one together with the writer of a topic,
+which has set it behind what was rolled back there, and a merge into the writer of its table, whose
+correction it took over.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from shlex import quote
 
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.model import Generation, Savepoint
-from savepoints.store.lineage import RESET, TOGETHER
+from savepoints.store.lineage import CASCADE, RESET, TOGETHER
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
@@ -56,7 +57,7 @@ def since(store: Store, savepoint: Savepoint) -> list[Moved]:
 
 def _is_move(one: Moved, savepoint: Savepoint) -> bool:
     at, by = one.generation, one.by
-    if at.begun_by == RESET:
+    if at.begun_by in (RESET, CASCADE):
         return True
     if at.begun_by != TOGETHER:
         return by is not None and bool(by.starts)
@@ -78,8 +79,11 @@ def way_back(savepoint: Savepoint, moves: Sequence[Moved], *options: str) -> str
     sources = (f"--source {quote(one)}" for one in starts)
     back = " ".join(["savepoints rollback", savepoint.id, *options, *sources])
     later = list(reversed(moves[:-1] if starts else moves))
-    # An undo cannot be done again, nor a rollback to a savepoint that is damaged.
-    if not later or any(one.by is None or one.by.is_undo or one.by.starts for one in later):
+    # An undo cannot be done again, nor a merge that the store knows, nor a rollback to a savepoint
+    # that is damaged.
+    if not later or any(
+        one.by is None or one.by.is_undo or one.by.follows or one.by.starts for one in later
+    ):
         return back
     again = ", ".join(one.by.command for one in later if one.by)
     return f"{back}; then, before it runs, do that again: {again}"

@@ -12,6 +12,7 @@ from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location
 from savepoints.model import OutputTopic
 from savepoints.moments import parse_rfc3339
+from savepoints.operations.rollback import moves
 from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
@@ -129,6 +130,20 @@ def of_merges(store: Store, found: ResolvedTarget, current: int) -> Iterator[str
             f"{events} from {count_text(len(left), 'merge')} ({', '.join(one.id for one in left)}) "
             "will no longer count; to have them again, merge them again"
         )
+
+
+def of_corrections(store: Store, found: ResolvedTarget) -> Iterator[str]:
+    """Say which corrections of its table a reader took over, and will read as rows."""
+    known = (one for one in store.catalog.all() if one.id == found.savepoint_id)
+    for one in (move for saved in known for move in moves.since(store, saved)):
+        if one.by is not None and one.by.follows:
+            follows = one.by.plan["follows"]
+            yield (
+                f"the correction of {follows['table']} by the merge {one.by.follows}, which "
+                f"{found.query} took over, will no longer be in its state: {found.query} will read "
+                f"the merged rows as new ones; to go back to before the merge together with "
+                f"{follows['query']}: savepoints pipeline rollback {follows['query']} NAME"
+            )
 
 
 def _of_kafka(position: str | None) -> KafkaOffsets:

@@ -264,6 +264,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
                 else ()
             ),
             *notes.of_merges(context.store, found, context.current.generation),
+            *(() if asked.ends else notes.of_corrections(context.store, found)),
             *notes.of_program(context.bound, bound),
             *told,
         ),

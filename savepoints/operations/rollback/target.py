@@ -396,7 +396,7 @@ def _before_last(store: Store, query: str) -> Savepoint:
     ]
     if done:
         last_operation.refuse_first(done[0], query)
-    if done and (together := done[0].plan.get("queries")):
+    if done and (together := last_operation.changed_together(store, done[0])):
         raise UsageError(
             f"the last operation on {query}, {done[0].id} ({done[0].verb}), changed several "
             f"queries together: {', '.join(together)}",

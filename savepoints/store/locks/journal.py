@@ -79,6 +79,12 @@ class Operation:
         return is_undo(self.plan)
 
     @property
+    def follows(self) -> str | None:
+        """Id of the merge whose correction a reader takes over with it; None for others."""
+        followed: Mapping[str, str] = self.plan.get("follows", {})
+        return followed.get("operation_id")
+
+    @property
     def starts(self) -> tuple[str, ...]:
         """Where a rollback was told that each source goes on; empty if where the savepoint was."""
         return tuple(self.plan.get("sources") or ()) if self.verb == "rollback" else ()
@@ -248,19 +254,22 @@ def by_generation(root: Location) -> dict[tuple[str, int], Operation]:
 def undone_by(operations: Sequence[Operation]) -> dict[str, str]:
     """Return which finished operations were undone, and by which: ids by ids.
 
+    What readers took over of a merge was undone with it.
+
     Args:
         operations: The newest first.
     """
     saved: dict[Any, str] = {
         one.plan["safety_id"]: one.id for one in operations if one.plan.get("safety_id")
     }
-    return {
+    found: dict[str, str] = {
         undone: one.id
         for one in reversed(operations)
         if one.is_undo
         and one.state == "finished"
         and (undone := one.plan.get("undoes") or saved.get(one.plan.get("savepoint_id")))
     }
+    return found | {one.id: found[one.follows] for one in operations if one.follows in found}
 
 
 def all_unfinished(root: Location) -> list[Operation]:

@@ -17,6 +17,7 @@ from savepoints.operations import unfinished
 from savepoints.operations.cascade import carry_out
 from savepoints.operations.cascade.cascade import in_order
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
+from savepoints.operations.rollback import last_operation
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.store.locks import journal, lease
@@ -62,7 +63,8 @@ def plan(query: str, reads: str, number: int = 1) -> CascadePlan:
 
 def merged(store: Store, *, undone: bool = False) -> None:
     """Let the merge that readers follow be finished, or undone."""
-    operation = Operation(MERGE, "merge", "bronze", {}, "savepoints merge", rfc3339(utc_now()))
+    saved = {"safety_id": "sp-0"}
+    operation = Operation(MERGE, "merge", "bronze", saved, "savepoints merge", rfc3339(utc_now()))
     Journal.begin(store.root, operation).finish(undone=undone)
 
 
@@ -155,3 +157,43 @@ def test_trap_one_that_another_process_is_about_to_begin_is_left_alone(local_sto
             cascade._withdraw_stale(local_store, [made])
     assert cascade._withdraw_stale(local_store, [made]) == []
     assert journal.unfinished(local_store.root, "silver") is None
+
+
+def test_a_merge_and_what_readers_took_over_of_it_are_one_operation(local_store: Store) -> None:
+    """Whichever of these a query was changed by last; what was withdrawn is no part."""
+    silver, gold, other = plan("silver", "bronze", 2), plan("gold", "silver", 1), plan("x", "y", 3)
+    for one in (silver, gold, other):
+        carry_out.announce(one, local_store)
+    carry_out.withdraw(other, local_store)
+    merged(local_store)
+
+    parts = {"bronze": MERGE, "gold": gold.operation_id, "silver": silver.operation_id}
+    known = {one.id: one for one in journal.all_operations(local_store.root)}
+    for part in parts.values():
+        assert last_operation.changed_together(local_store, known[part]) == parts
+
+
+def test_trap_a_merge_is_taken_back_from_under_a_reader_that_has_not_taken_it_over(
+    local_store: Store,
+) -> None:
+    carry_out.announce(plan("silver", "bronze"), local_store)
+    merged(local_store)
+    last = last_operation.require(local_store, "bronze")
+    with pytest.raises(UnfinishedOperationError, match="of silver was interrupted"):
+        unfinished.undo_together_plan(local_store, last)
+
+
+def test_corrections_are_undone_with_the_merge_that_they_follow(local_store: Store) -> None:
+    made = plan("silver", "bronze")
+    carry_out.announce(made, local_store)
+    merged(local_store)
+    Journal(local_store.root, unfinished.find(local_store, made.operation_id)).finish()
+    back = Operation(
+        "op-20261126-101500-bbbbbb", "pipeline rollback", "bronze",
+        {"undoes": MERGE, "queries": ["bronze", "silver"]}, "", rfc3339(utc_now()),
+    )  # fmt: skip
+    Journal.begin(local_store.root, back).finish()
+    assert journal.undone_by(journal.all_operations(local_store.root)) == {
+        MERGE: back.id,
+        made.operation_id: back.id,
+    }
