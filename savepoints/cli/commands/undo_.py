@@ -40,7 +40,7 @@ def command(
     If the operation was interrupted, what it has done so far is undone; an undo that was
     interrupted is finished. Otherwise the query goes back to the safety savepoint that the
     operation took first, outputs included. An operation that changed several queries together is
-    undone for all of them.
+    undone for all of them; so is a merge that was passed on to the readers of QUERY.
 
     To see which operation would be undone, use --dry-run. An undo cannot be undone, but you can
     roll back to the safety savepoint that it takes.

@@ -19,7 +19,7 @@ from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import history, restore_checks
 from savepoints.sources.kafka.offsets import count
 from savepoints.store import bindings
-from savepoints.store.lineage import GenerationHistory
+from savepoints.store.lineage import CASCADE, GenerationHistory
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
 from savepoints.texts import count_text, offsets_text, span_text
@@ -134,6 +134,8 @@ def of_merges(store: Store, found: ResolvedTarget, current: int) -> Iterator[str
 
 def of_corrections(store: Store, found: ResolvedTarget) -> Iterator[str]:
     """Say which corrections of its table a reader took over, and will read as rows."""
+    if not any(one.begun_by == CASCADE for one in store.generations.all(found.query)):
+        return
     known = (one for one in store.catalog.all() if one.id == found.savepoint_id)
     for one in (move for saved in known for move in moves.since(store, saved)):
         if one.by is not None and one.by.follows:

@@ -7,7 +7,9 @@ import pytest
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.rollback import notes, rollback
+from savepoints.store.locks.journal import Journal, Operation
 from tests.samples import take, unpack
 
 THEN = '{"orders":{"0":10,"1":20}}'
@@ -51,3 +53,30 @@ def test_trap_a_checkpoint_is_written_into_the_one_that_is_left(
     bound = QuerySettings(app="a:b", checkpoints=str(on_local))
     (of_merges,) = notes.of_next(local_store, "totals", bound)
     assert of_merges.endswith("to choose another place: checkpoints in [queries.totals]")
+
+
+def test_trap_a_reader_goes_back_to_before_a_correction_and_reads_it_as_new_rows(
+    on_local: Location, local_store: Store
+) -> None:
+    """The correction only adds rows, so no stream fails at it; before, the plan said nothing."""
+    saved = take(local_store, unpack("rocksdb", on_local / "totals"))
+    follows = {"operation_id": "op-of-merge", "query": "bronze", "table": "/lake/bronze"}
+    begun = Operation(
+        "op-20261125-101500-aaaaaa", "cascade", "totals", {"follows": follows},
+        "savepoints merge bronze --batch late --downstream merge --yes", rfc3339(utc_now()),
+    )  # fmt: skip
+    journal = Journal.begin(local_store.root, begun)
+    live = unpack("rocksdb", on_local / "2")
+    local_store.generations.begin("totals", 2, live, by="cascade", begun_from=saved.id)
+    journal.record("generation_begun", generation=2)
+    journal.finish()
+    after = take(local_store, live)
+
+    def said(savepoint: str) -> list[str]:
+        plan = rollback.plan(local_store, savepoint, to=str(on_local / "3"), rewind_outputs=False)
+        return [one for one in plan.warnings if "merged rows as new ones" in one]
+
+    (note,) = said(saved.id)
+    assert note.startswith("the correction of /lake/bronze by the merge op-of-merge, which totals ")
+    assert note.endswith("savepoints pipeline rollback bronze NAME")
+    assert not said(after.id)
