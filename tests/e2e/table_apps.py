@@ -1,4 +1,7 @@
-"""Applications that read a table: hourly counts that wait for the watermark, and running totals."""
+"""Applications that read a table: hourly counts that wait for the watermark, and running totals.
+
+`per_key` reads the table of windows that `late_apps` writes.
+"""
 
 from __future__ import annotations
 
@@ -29,3 +32,26 @@ def _totals(inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 hours = App("hours", {"events": EVENTS}, _hours, {"hours": Output("append")})
 totals = App("totals", {"events": EVENTS}, _totals, {"totals": Output("upsert", ("k",))})
+
+
+def _begun(windows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return windows.withColumn("at", F.timestamp_millis("start_ms"))
+
+
+def _per_key(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    windows = inputs["windows"].groupBy("k")
+    return windows.agg(F.count("*").alias("windows"), F.sum("total").alias("total"))
+
+
+WINDOWS = TableInput(
+    columns="start_ms long, k string, total long",
+    decode=_begun,
+    entity_key="k",
+    event_time="at",
+    event_id=("start_ms",),
+)
+per_key = App("per_key", {"windows": WINDOWS}, _per_key, {"sums": Output("upsert", ("k",))})

@@ -157,8 +157,7 @@ def command(
     correction touches. Everything is computed and checked before anything is changed. --downstream
     plan only shows the rows that would change.
 
-    --dropped merges the events that Spark dropped as late, each only once. It cannot be combined
-    with --downstream.
+    --dropped merges the events that Spark dropped as late, each only once.
 
     \b
     Examples:
@@ -167,6 +166,7 @@ def command(
       savepoints merge order_totals --batch late.json --quarantine s3://lake/bad --yes
       savepoints merge order_totals --batch late.json --policy replay-all --dry-run
       savepoints merge order_totals --dropped --since 1d --yes
+      savepoints merge bronze --dropped --downstream merge --yes
       savepoints merge bronze --batch s3://lake/late --downstream plan
       savepoints merge bronze --batch s3://lake/late --downstream merge --yes
       savepoints merge order_totals --undo --yes

@@ -30,7 +30,7 @@ from savepoints.operations.cascade.readers import Reader
 from savepoints.operations.merge import apply, merge
 from savepoints.operations.merge.merge import Merged
 from savepoints.operations.merge.plan import PAUSED_FOR, MergePlan, MergingPlan
-from savepoints.operations.merge.prepare import MergeRequest, Prepared
+from savepoints.operations.merge.prepare import MergeRequest, Prepared, without_since
 from savepoints.operations.run import pause_for_verb
 from savepoints.plan import Progress, Step, silent
 from savepoints.result import Result
@@ -41,7 +41,6 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.lease import Lease
 from savepoints.store.root import Store
-from savepoints.store.tables import merge_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -172,19 +171,9 @@ def prepare(
     """Plan a merge, having refused readers that could not take it over; see `merge.prepare`.
 
     Raises:
-        IncompatibleError: If a reader cannot take over corrections exactly, or what was dropped as
-            late is to be merged through readers.
+        IncompatibleError: If a reader cannot take over corrections exactly.
     """
     if downstream != "none":
-        if request.batch is None:
-            raise IncompatibleError(
-                f"--dropped cannot be combined with --downstream {downstream}: events that "
-                "Spark dropped as late can be merged only into the query itself",
-                hint="use --downstream none, which leaves the queries that read from "
-                f"{request.query} uncorrected: savepoints merge {request.query} --dropped "
-                "--downstream none",
-                query=request.query,
-            )
         if request.policy != "exact":
             raise IncompatibleError(
                 f"--policy {request.policy} cannot be combined with --downstream {downstream}: "
@@ -206,11 +195,6 @@ def _with_readers(plan: MergePlan, store: Store, downstream: Downstream) -> Merg
         return plan
     names = reading.names(store, plan.query)
     if downstream == "none":
-        way_out = (
-            "--downstream cannot be combined with --dropped"
-            if plan.batch == merge_ledger.DROPPED
-            else "see --downstream"
-        )
         behind = reading.behind_topics(store, plan.query)
         warnings = [
             (
@@ -221,7 +205,7 @@ def _with_readers(plan: MergePlan, store: Store, downstream: Downstream) -> Merg
             else (
                 f"{name} is not corrected, although it reads tables of {plan.query}, directly or "
                 "through other queries: it will fail at the commit of the correction, or read "
-                f"corrected rows as new ones; {way_out}"
+                "corrected rows as new ones; see --downstream"
             )
             for name in names
         ]
@@ -338,11 +322,12 @@ def _through(command: str) -> str:
 
 def _announced(store: Store, command: str) -> list[CascadePlan]:
     """Return what readers had announced of the same merge, writers before readers."""
+    wanted = without_since(_through(command))
     return in_order(
         [
             CascadePlan.from_json(dict(one.plan))
             for one in journal.all_unfinished(store.root)
-            if one.verb == VERB and one.command == _through(command)
+            if one.verb == VERB and without_since(one.command) == wanted
         ]
     )
 

@@ -158,8 +158,8 @@ def _refuse_readers(store: Store, asked: MergeRequest) -> None:
         raise IncompatibleError(
             f"the scheduled merge of the events that Spark dropped from {asked.query} was "
             f"refused, because {', '.join(names)} would not receive the corrections",
-            hint="merge by hand, which leaves these queries uncorrected: "
-            f"{asked.command.removesuffix(' --yes')} --downstream none; or stop the schedule: "
+            hint="merge by hand, which pauses and corrects these queries, too: "
+            f"{asked.command.removesuffix(' --yes')} --downstream merge; or stop the schedule: "
             'set [merge] dropped = "never"',
             query=asked.query,
             readers=list(names),

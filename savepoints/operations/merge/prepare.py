@@ -358,7 +358,7 @@ def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
 
 def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
     """Return a merge that was interrupted, if it is the same one."""
-    if _without_since(begun.command) != _without_since(command):
+    if without_since(begun.command) != without_since(command):
         raise UnfinishedOperationError(
             f"the merge {begun.operation_id} of {begun.query} was interrupted (it was started "
             f"with: {begun.command})",
@@ -387,7 +387,7 @@ def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
     )
 
 
-def _without_since(command: str) -> list[str]:
+def without_since(command: str) -> list[str]:
     """Return a command's words without `--since`: an age is another time when it is given again."""
     words = shlex.split(command)
     at = words.index("--since") if "--since" in words else len(words)
