@@ -41,10 +41,7 @@ def test_an_unfinished_operation_is_listed_and_shown(
     assert "unfinished" in listed.out
     document = call("operations", "list", "--query", "totals", "-o", "json", *store).document
     assert [(one["id"], one["verb"]) for one in document["operations"]] == [(begun, "rollback")]
-    assert (
-        call("operations", "list", "--query", "other", "-o", "json", *store).document["operations"]
-        == []
-    )
+    assert call("operations", "list", "--query", "other", *store).code == 10
 
     shown = call("operations", "show", begun[:14], *store)
     assert "not done" in shown.out
