@@ -13,6 +13,7 @@ _RESULTS = {
     "bootstrap": "bootstrapped",
     "seed": "seeded",
     "append": "appended",
+    "cascade": "cascaded",
     "fork": "forked",
     "merge": "merged",
     "pipeline fork": "pipeline_forked",
