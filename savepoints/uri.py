@@ -69,6 +69,14 @@ def tables_of(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def spelled(text: str) -> str:
+    """Return a place in one spelling, so that two can be compared; what is none stays as it is."""
+    try:
+        return str(Uri.parse(text))
+    except (IncompatibleError, UsageError):
+        return text
+
+
 @dataclass(frozen=True)
 class Uri:
     """A place: scheme `s3`, `abfss` or `hdfs` with a bucket, or scheme `file` without one.

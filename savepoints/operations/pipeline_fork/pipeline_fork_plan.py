@@ -34,6 +34,7 @@ from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
+from savepoints.uri import spelled
 
 VERB = "pipeline fork"
 
@@ -234,7 +235,7 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
                 uri=read.table_uri,
             )
     tables = {name: copies.get(there[name], uri) for name, uri in tables.items()}
-    if given is not None and dict(given.tables) != tables:
+    if given is not None and _spelled(given.tables) != _spelled(tables):
         raise UsageError(
             f"[queries.{fork.query}.tables] in the settings names "
             f"{', '.join(given.tables.values()) or 'no table'}, but the fork would read "
@@ -244,6 +245,10 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
             query=fork.query,
         )
     return replace(fork.binding, bound={**fork.binding.bound, "tables": tables})
+
+
+def _spelled(tables: Mapping[str, str]) -> dict[str, str]:
+    return {name: spelled(uri) for name, uri in tables.items()}
 
 
 def _copies(forks: Sequence[ForkPlan]) -> dict[str, str]:

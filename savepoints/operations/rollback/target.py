@@ -359,7 +359,7 @@ def _committed_to_tables(
             "batches: --at-by commit",
             query=query,
         )
-    tables = [delta_versions.read(uri) for uri in sorted(set(bound.tables.values()))]
+    tables = delta_versions.read_each(bound.tables.values())
     there = {one.table_id: table_position.after(one.table_id, one.before(moment)) for one in tables}
     end = TableEnd(there, tables)
     for savepoint in context.history:
