@@ -51,6 +51,12 @@ METRICS = (
         "the query has ended.",
     ),
     Metric(
+        "savepoints_periodic", "gauge", ("query",),
+        "1 for a query that is saved periodically: its settings have every, or it has periodic "
+        "savepoints. Absent for others, as forks that are run without it, and once the query has "
+        "ended.",
+    ),
+    Metric(
         "savepoints_catalog_size", "gauge", ("query", "state"), "Savepoints in the catalog.",
     ),
     Metric(
@@ -116,6 +122,7 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 _OF_LIVING = frozenset(
     {
         "savepoints_last_success_timestamp_seconds",
+        "savepoints_periodic",
         "savepoints_last_verify_timestamp_seconds",
         "savepoints_last_drill_timestamp_seconds",
         "savepoints_late_events",
@@ -134,6 +141,9 @@ def of_store(store: Store) -> dict[str, MetricValues]:
     """
     store.require()
     counted = values(store.catalog.all(), store.events.all(), journal.all_unfinished(store.root))
+    for name, bound in store.settings.queries.items():
+        if bound.every:
+            counted["savepoints_periodic"][name,] = 1
     return {**_without_ended(counted, store), **kafka_figures.of_store(store)}
 
 
@@ -169,6 +179,7 @@ def values(
         "savepoints_last_success_timestamp_seconds": {
             (one.query,): one.created_at.timestamp() for one in whole if one.edit is None
         },
+        "savepoints_periodic": {(one.query,): 1 for one in savepoints if one.kind == "periodic"},
         "savepoints_catalog_size": dict(Counter((one.query, one.state) for one in savepoints)),
         "savepoints_without_rows": {(one.query,): without_rows[one.query] for one in whole},
         "savepoints_capture_duration_seconds": durations,
