@@ -73,6 +73,11 @@ class PipelineForkOptions:
             *([] if self.check_source else ["--no-source-check"]),
         ]
 
+    def command(self, query: str, point: str, name: str) -> str:
+        """Return the command that makes the forks."""
+        words = [*VERB.split(), query, point, name, *self.words()]
+        return shlex.join(["savepoints", *words, "--yes"])
+
 
 @dataclass(frozen=True)
 class ForkedMember:
@@ -101,12 +106,14 @@ class PipelineForkPlan(JournalledPlan):
         queries: Names of the forks, writers before readers.
         members: The plan of each fork.
         finished: The same forks exist already; nothing will be done.
+        again: Command that makes others like them, with `NEW_NAME` for the suffix.
     """
 
     name: str
     queries: tuple[str, ...]
     members: tuple[ForkedMember, ...]
     finished: bool = False
+    again: str = ""
 
     @property
     def copies(self) -> dict[str, str]:
@@ -154,9 +161,7 @@ def plan(
     store = store.snapshot()
     checked_name(name, "fork")
     options = PipelineForkOptions(dict(apps or {}), outputs, checkpoints, check_source)
-    command = shlex.join(
-        ["savepoints", *VERB.split(), query, point, name, *options.words(), "--yes"]
-    )
+    command = options.command(query, point, name)
     if (known := _known(store, fork_name(query, name), command)) is not None:
         return known
     found = pipeline(store, query)
@@ -179,6 +184,8 @@ def plan(
         name=name,
         queries=tuple(one.query for one in members),
         members=members,
+        # What is the latest now need not be the latest then.
+        again=options.command(query, members[0].fork.savepoint_id, "NEW_NAME"),
     )
 
 
