@@ -77,6 +77,12 @@ def spelled(text: str) -> str:
         return text
 
 
+def lies_in(inner: str, outer: str) -> bool:
+    """Return True if a place is another one, or within it and deleted with it."""
+    one, other = Uri.parse(inner), Uri.parse(outer)
+    return one.system == other.system and f"{one.path}/".startswith(f"{other.path}/".lstrip("/"))
+
+
 @dataclass(frozen=True)
 class Uri:
     """A place: scheme `s3`, `abfss` or `hdfs` with a bucket, or scheme `file` without one.

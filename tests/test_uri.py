@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from savepoints.errors import IncompatibleError, UsageError
-from savepoints.uri import Uri, spelled
+from savepoints.uri import Uri, lies_in, spelled
 
 
 def test_trap_a_link_leads_to_the_same_place_in_any_form(tmp_path: Path) -> None:
@@ -66,3 +66,10 @@ def test_places_are_compared_in_one_spelling(
     assert {spelled(one) for one in ("s3://b/x", "s3a://b/x/", "s3n://b//x")} == {"s3://b/x"}
     local = ("x", "./x/", f"file:{tmp_path}/x", f"file://{tmp_path}/x")
     assert {spelled(one) for one in local} == {str(tmp_path.resolve() / "x")}
+
+
+def test_a_place_lies_in_another_one_or_in_its_bucket() -> None:
+    assert lies_in("s3a://b/x/y", "s3://b/x/")
+    assert lies_in("s3://b/x", "s3://b")
+    assert not lies_in("s3://b/xy", "s3://b/x")
+    assert not lies_in("s3://a/x/y", "s3://b/x")

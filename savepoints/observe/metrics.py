@@ -24,7 +24,6 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.events import Event
-from savepoints.store.tables.merge_ledger import DROPPED
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -203,7 +202,7 @@ def values(
         "savepoints_last_drill_timestamp_seconds": _newest(events, "drill"),
         "savepoints_late_events": _late(events),
         "savepoints_last_dropped_merge_timestamp_seconds": _newest(
-            [one for one in events if one.parameters.get("batch") == DROPPED], "merge"
+            [one for one in events if one.merged_dropped], "merge"
         ),
     }
 
@@ -347,7 +346,7 @@ def _late(events: Sequence[Event]) -> MetricValues:
         key = (one.query or "",)
         if one.verb == "late":
             found[key] = int(one.parameters["events"])
-        elif key in found and (one.verb, one.parameters.get("batch")) == ("merge", DROPPED):
+        elif key in found and one.merged_dropped:
             found[key] = max(0, found[key] - int(one.parameters["rows"]))
     return found
 

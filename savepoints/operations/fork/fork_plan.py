@@ -34,7 +34,7 @@ from savepoints.store.bindings import Binding, CloneOf
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.texts import bytes_text, count_text
-from savepoints.uri import Uri
+from savepoints.uri import lies_in
 
 VERB = "fork"
 # The first generation of the new query.
@@ -475,13 +475,8 @@ def places(plan: ForkPlan) -> list[tuple[str, str]]:
 def refuse_overlaps(places: Sequence[tuple[str, str]]) -> None:
     """Refuse forks that would write to one place, or one within the other."""
     for (one, first), (other, second) in combinations(places, 2):
-        if _within(first, second) or _within(second, first):
+        if lies_in(first, second) or lies_in(second, first):
             raise TargetExistsError(
                 f"{one} and {other} would overlap: {first} and {second}",
                 hint="choose separate locations with --table NAME=URI and --checkpoints URI",
             )
-
-
-def _within(inner: str, outer: str) -> bool:
-    one, other = Uri.parse(inner), Uri.parse(outer)
-    return one.system == other.system and f"{one.path}/".startswith(f"{other.path}/")
