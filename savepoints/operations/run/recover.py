@@ -77,7 +77,7 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
         if (empty := position.empty_entry(checkpoint, now)) is not None:
             return f"{empty} is empty"
         if now.committed is not None:
-            read_cut(checkpoint)
+            history.require_state(store, generation, read_cut(checkpoint))
         elif because := _evidence(store, generation, bound):
             return f"it has no committed batch, although {because}"
     except UnsupportedProviderError:
