@@ -69,6 +69,20 @@ def tables_of(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def spelled(text: str) -> str:
+    """Return a place in one spelling, so that two can be compared; what is none stays as it is."""
+    try:
+        return str(Uri.parse(text))
+    except (IncompatibleError, UsageError):
+        return text
+
+
+def lies_in(inner: str, outer: str) -> bool:
+    """Return True if a place is another one, or within it and deleted with it."""
+    one, other = Uri.parse(inner), Uri.parse(outer)
+    return one.system == other.system and f"{one.path}/".startswith(f"{other.path}/".lstrip("/"))
+
+
 @dataclass(frozen=True)
 class Uri:
     """A place: scheme `s3`, `abfss` or `hdfs` with a bucket, or scheme `file` without one.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from savepoints.errors import IncompatibleError, UsageError
-from savepoints.uri import Uri
+from savepoints.uri import Uri, lies_in, spelled
 
 
 def test_trap_a_link_leads_to_the_same_place_in_any_form(tmp_path: Path) -> None:
@@ -51,3 +51,25 @@ def test_trap_a_tilde_is_the_user_s_directory(
     assert str(Uri.parse("./~/lake")) == str(tmp_path / "~" / "lake")
     with pytest.raises(UsageError, match="no user's directory is known for '~nobody-of-this-name"):
         Uri.parse("~nobody-of-this-name/lake")
+
+
+@pytest.mark.parametrize("text", ["main.sales.orders", "gs://bucket/x", "s3://", "jobs.totals:app"])
+def test_what_is_no_place_is_compared_as_it_is_written(text: str) -> None:
+    assert spelled(text) == text
+
+
+def test_places_are_compared_in_one_spelling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert {spelled(one) for one in ("s3://b/x", "s3a://b/x/", "s3n://b//x")} == {"s3://b/x"}
+    local = ("x", "./x/", f"file:{tmp_path}/x", f"file://{tmp_path}/x")
+    assert {spelled(one) for one in local} == {str(tmp_path.resolve() / "x")}
+
+
+def test_a_place_lies_in_another_one_or_in_its_bucket() -> None:
+    assert lies_in("s3a://b/x/y", "s3://b/x/")
+    assert lies_in("s3://b/x", "s3://b")
+    assert not lies_in("s3://b/xy", "s3://b/x")
+    assert not lies_in("s3://a/x/y", "s3://b/x")

@@ -24,7 +24,6 @@ from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.events import Event
-from savepoints.store.tables.merge_ledger import DROPPED
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -49,6 +48,12 @@ METRICS = (
         "savepoints_last_success_timestamp_seconds", "gauge", ("query",),
         "When the newest complete savepoint was taken, in seconds since 1970. Absent once "
         "the query has ended.",
+    ),
+    Metric(
+        "savepoints_periodic", "gauge", ("query",),
+        "1 for a query that is saved periodically: its settings have every, or it has periodic "
+        "savepoints. Absent for others, as forks that are run without it, and once the query has "
+        "ended.",
     ),
     Metric(
         "savepoints_catalog_size", "gauge", ("query", "state"), "Savepoints in the catalog.",
@@ -116,6 +121,7 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 _OF_LIVING = frozenset(
     {
         "savepoints_last_success_timestamp_seconds",
+        "savepoints_periodic",
         "savepoints_last_verify_timestamp_seconds",
         "savepoints_last_drill_timestamp_seconds",
         "savepoints_late_events",
@@ -134,6 +140,9 @@ def of_store(store: Store) -> dict[str, MetricValues]:
     """
     store.require()
     counted = values(store.catalog.all(), store.events.all(), journal.all_unfinished(store.root))
+    for name, bound in store.settings.queries.items():
+        if bound.every:
+            counted["savepoints_periodic"][name,] = 1
     return {**_without_ended(counted, store), **kafka_figures.of_store(store)}
 
 
@@ -169,6 +178,7 @@ def values(
         "savepoints_last_success_timestamp_seconds": {
             (one.query,): one.created_at.timestamp() for one in whole if one.edit is None
         },
+        "savepoints_periodic": {(one.query,): 1 for one in savepoints if one.kind == "periodic"},
         "savepoints_catalog_size": dict(Counter((one.query, one.state) for one in savepoints)),
         "savepoints_without_rows": {(one.query,): without_rows[one.query] for one in whole},
         "savepoints_capture_duration_seconds": durations,
@@ -192,7 +202,7 @@ def values(
         "savepoints_last_drill_timestamp_seconds": _newest(events, "drill"),
         "savepoints_late_events": _late(events),
         "savepoints_last_dropped_merge_timestamp_seconds": _newest(
-            [one for one in events if one.parameters.get("batch") == DROPPED], "merge"
+            [one for one in events if one.merged_dropped], "merge"
         ),
     }
 
@@ -336,7 +346,7 @@ def _late(events: Sequence[Event]) -> MetricValues:
         key = (one.query or "",)
         if one.verb == "late":
             found[key] = int(one.parameters["events"])
-        elif key in found and (one.verb, one.parameters.get("batch")) == ("merge", DROPPED):
+        elif key in found and one.merged_dropped:
             found[key] = max(0, found[key] - int(one.parameters["rows"]))
     return found
 

@@ -36,7 +36,7 @@ from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_
 from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
 from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
 from savepoints.operations.rollback import last_operation, reset, rollback, taking_back
-from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
+from savepoints.operations.rollback.generation_change import GenerationPlan, Moved, TransitionPlan
 from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.rollback import RollbackPlan
@@ -117,6 +117,9 @@ def plan(store: Store, operation_id: str) -> JournalledPlan:
 def undo_plan(store: Store, operation_id: str) -> Plan:
     """Plan to undo an operation; nothing is written."""
     begun = plan(store, operation_id)
+    parts = begun.transitions if isinstance(begun, JointPlan) else (begun,)
+    generations = [one for one in parts if isinstance(one, GenerationPlan)]
+    taking_back.refuse_begun(begun, generations, store)
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
     if isinstance(begun, SeedPlan):

@@ -21,6 +21,8 @@ _SQL_STATE = re.compile(r"SQLSTATE: \w{5}$")
 
 # Error classes: a merge that lacks a column of its table, a state with another layout.
 _LACKING = "DELTA_MERGE_UNRESOLVED_EXPRESSION"
+# State files that are gone, or a program that keeps state for the first time: Spark cannot tell.
+_NO_STATE = "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
 # A stream of a table came to a commit that takes rows out.
 _TAKEN_OUT = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
 _OTHER_STATE = re.compile(r"STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE")
@@ -45,6 +47,14 @@ def error_of(text: str, query: str, app: str, checkpoint: Location) -> Savepoint
     if _OTHER_STATE.search(text):
         hint = layout.way_out(app, f"latest --query {query}")
         return LayoutChangedError(what, hint=hint, query=query)
+    if _NO_STATE in text:
+        return SavepointsError(
+            what,
+            hint=f"if its state was deleted, recover it: savepoints run {query} --recover; if the "
+            "program kept none before, see what becomes of it: savepoints upgrade check --app "
+            f"{app} --from latest --query {query}",
+            query=query,
+        )
     if _LACKING in text:
         return IncompatibleError(
             what,

@@ -18,6 +18,7 @@ from savepoints.delta_reader import CHANGE_FEED, open_delta
 from savepoints.errors import NotFoundError, SourceDataGoneError, UsageError
 from savepoints.io import Location, in_parallel
 from savepoints.moments import moment_of, rfc3339
+from savepoints.uri import spelled
 
 _COMMIT = re.compile(r"(\d{20})\.json", re.ASCII)
 _IN_COMMIT = "delta.enableInCommitTimestamps"
@@ -120,6 +121,11 @@ def read(uri: str) -> TableVersions:
     return TableVersions(str(location), str(metadata.id), _rising(times), has_change_feed)
 
 
+def read_each(uris: Iterable[str]) -> list[TableVersions]:
+    """Find out which versions tables have, of each once, in whatever spellings it is given."""
+    return [read(uri) for uri in sorted(set(map(spelled, uris)))]
+
+
 def require_commits(
     positions: Iterable[str | None],
     uris: Iterable[str],
@@ -145,7 +151,7 @@ def require_commits(
     """
     found: dict[str, range] = {}
     wanted = [one for one in map(table_position.parse, positions) if one is not None]
-    tables = {one.table_id: one for one in map(read, sorted(set(uris)))} if wanted else {}
+    tables = {one.table_id: one for one in read_each(uris)} if wanted else {}
     for one in wanted:
         table = tables.get(one.table_id)
         # What is left of the table as it was at first is no commit.

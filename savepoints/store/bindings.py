@@ -17,9 +17,12 @@ from savepoints.io import Location
 from savepoints.model import checked_name, from_json
 from savepoints.store.root import Store
 from savepoints.store.savepoint.sealed import Document
+from savepoints.uri import spelled
 
 DIRECTORY = "bindings"
 _PROGRAM = frozenset({"app", "app_name"})
+# Fields with places, each of which has several spellings: to change that changes nothing.
+_PLACES = frozenset({"archives", "checkpoints", "outputs", "tables"})
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ def taken_back(
     written = {
         name: was
         for name, was in binding.instead_of.items()
-        if now[name] != was and now[name] == binding.bound[name]
+        if not _same(name, now[name], was) and _same(name, now[name], binding.bound[name])
     }
     before = QuerySettings.model_validate({**now, **written})
     changes = {name: getattr(before, name) for name in written}
@@ -167,10 +170,21 @@ def taken_back(
 def _holding(binding: Binding, given: QuerySettings) -> list[str]:
     """Return the fields of a binding that hold: what the settings said of them is still there."""
     now = _json(given)
-    same = [name for name, value in binding.instead_of.items() if now[name] == value]
+    replaced = binding.instead_of.items()
+    same = [name for name, value in replaced if _same(name, now[name], value)]
     # A program and the name in it belong together.
     changed = binding.instead_of.keys() - set(same)
     return [name for name in same if not (name in _PROGRAM and changed & _PROGRAM)]
+
+
+def _same(name: str, one: object, other: object) -> bool:
+    return _spelled(name, one) == _spelled(name, other)
+
+
+def _spelled(name: str, value: object) -> object:
+    if name in _PLACES and isinstance(value, Mapping):
+        return {key: spelled(str(uri)) for key, uri in value.items()}
+    return spelled(value) if name in _PLACES and isinstance(value, str) else value
 
 
 def _json(bound: QuerySettings) -> dict[str, Any]:

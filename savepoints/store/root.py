@@ -222,6 +222,16 @@ class Store:
         """What was done."""
         return Events(self.root, self.tables)
 
+    def require_query(self, query: str) -> None:
+        """Refuse the name of a query that nobody knows: of one misspelt, every list is empty.
+
+        Raises:
+            QueryNotFoundError: If neither the settings nor the store have it.
+        """
+        known = {*self.settings.queries, *(one.query for one in self.catalog.all())}
+        if query not in known and not self.generations.all(query):
+            raise self.generations.unknown(query, known)
+
     @contextmanager
     def using(self, savepoint_id: str, verb: str) -> Iterator[None]:
         """Keep a savepoint from being removed while it is read.

@@ -325,4 +325,5 @@ def _of_operation(operation: Operation) -> Problem:
     if journal.UNDOING in operation.done:
         return Problem(f"Undoing {what} is not finished.", undo, unfinished=True)
     done = f"done so far: {operation.done_text}"
-    return Problem(f"{what} is not finished; {done}.", operation.command, undo, unfinished=True)
+    other = undo if operation.can_be_undone else ""
+    return Problem(f"{what} is not finished; {done}.", operation.command, other, unfinished=True)

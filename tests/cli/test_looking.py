@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,49 @@ def test_list_chooses(
         assert (one.id in text.out) == (one in expected)
     if not expected:
         assert "no matching savepoints" in text.out
+
+
+LISTS = (("list",), ("events",), ("operations", "list"))
+
+
+@pytest.mark.parametrize("words", LISTS, ids=" ".join)
+def test_trap_a_misspelt_query_was_an_empty_list(
+    words: tuple[str, ...], call: Call, at: tuple[str, ...]
+) -> None:
+    """Which says of the query that nothing was ever saved of it, or done to it."""
+    refused = call(*words, "--query", "order", *at, "-o", "json")
+
+    assert (refused.code, refused.out) == (10, "")
+    assert "has no query 'order'" in refused.error["message"]
+    assert refused.error["hint"] == "did you mean orders? name one of its queries: clicks, orders"
+
+
+@pytest.mark.parametrize("words", LISTS, ids=" ".join)
+def test_a_query_that_only_the_settings_name_has_an_empty_list(
+    words: tuple[str, ...], call: Call, at: tuple[str, ...], tmp_path: Path
+) -> None:
+    settings = '[queries.refunds]\napp = "refunds:app"\noutputs = {}\ncheckpoints = "ck"\n'
+    (tmp_path / "savepoints.toml").write_text(settings, encoding="utf-8")
+
+    text, json = (call(*words, "--query", "refunds", *at, *how) for how in ((), ("-o", "json")))
+
+    assert (text.code, json.code) == (0, 0)
+    assert text.out.startswith(("no matching ", "no operations "))
+    assert [] in json.document.values()
+
+
+def test_trap_what_was_done_to_a_query_before_it_was_renamed_is_still_listed(
+    call: Call, at: tuple[str, ...], local_store: Store
+) -> None:
+    """Events keep the name that the query had; a query of that name there no longer is."""
+    event = Event("op-1", BEGINNING, "create", "me", "done", "orders_v1", ONE.id)
+    local_store.events.append(event)
+
+    found = call("events", "--query", "orders_v1", *at, "-o", "json").document["events"]
+    none = call("events", "--query", "orders_v1", "--verb", "tag", *at)
+
+    assert [one["id"] for one in found] == ["op-1"]
+    assert (none.code, "no matching events" in none.out) == (0, True)
 
 
 def test_a_duration_is_counted_back_from_now(call: Call, local_store: Store) -> None:

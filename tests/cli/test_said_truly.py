@@ -12,7 +12,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.runtime import app as apps
 from savepoints.runtime import runner
-from savepoints.runtime.failure import cause
+from savepoints.runtime.failure import cause, error_of
 from tests.cli.conftest import Call
 from tests.samples import take, unpack
 
@@ -131,6 +131,17 @@ behavior. SQLSTATE: XXKST
 """
 
     assert "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema" in cause(text)
+
+
+def test_trap_state_that_is_gone_was_to_be_run_again_or_rolled_back() -> None:
+    """Spark cannot tell whether it was deleted, or never there: what a person knows decides."""
+    text = """[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query \
+with stateful operators because the state directory is empty or missing. SQLSTATE: 42K03"""
+
+    error = error_of(text, "totals", "jobs:app", Location.of("s3://bucket/ck"))
+
+    assert "savepoints run totals --recover" in error.hint
+    assert "savepoints upgrade check --app jobs:app --from latest --query totals" in error.hint
 
 
 def test_trap_what_was_suppressed_is_shown_as_the_cause() -> None:

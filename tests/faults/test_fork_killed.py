@@ -110,7 +110,9 @@ def test_trap_of_a_fork_that_is_lost_all_was_to_be_read_again_from_the_first_rec
     local_store: Store, on_local: Location, saved: Savepoint
 ) -> None:
     """It has no savepoint of its own yet; but the one that it began from is still there."""
-    assert command(local_store, on_local, "fork", saved.id, "variant") == 0
+    # Its table is its own: where another one goes, somebody has to say.
+    table = ("--table", f"totals={on_local / 'mine'}")
+    assert command(local_store, on_local, "fork", saved.id, "variant", *table) == 0
     lost = on_local / "checkpoints" / "variant" / "1"
     lost.delete(info.path for info in lost.list())
     bound = bindings.complete(local_store).queries["variant"]
@@ -119,15 +121,15 @@ def test_trap_of_a_fork_that_is_lost_all_was_to_be_read_again_from_the_first_rec
         recover.if_damaged(local_store, "variant", bound)
 
     found = re.search(
-        r"savepoints (fork .*) --yes (--app .*); then .*: savepoints (end \w+); or ",
-        refused.value.hint,
+        r"savepoints (fork .*) --yes; then .*: savepoints (end \w+); or ", refused.value.hint
     )
     assert found is not None
-    again, app, over = (shlex.split(one) for one in found.groups())
-    again[2] = "variant_2"
-    assert command(local_store, on_local, *again, *app) == 0
+    made = str(on_local / "elsewhere")
+    again, over = (shlex.split(one) for one in found.groups())
+    again = [one.replace("NEW_NAME", "variant_2").replace("NEW_URI", made) for one in again]
+    assert "--app" in again, "the settings may name it for this fork alone"
+    assert command(local_store, on_local, *again) == 0
     assert command(local_store, on_local, *over) == 0
-    made = str(on_local / "totals_forks" / "variant_2")
     assert [row["batch"] for row in tables.rows(made)] == list(range(BACK_TO + 1))
     assert local_store.generations.current("variant_2").begun_from == saved.id
     assert local_store.generations.find_current("variant") is None

@@ -11,6 +11,7 @@ from urllib.error import HTTPError
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import StoreNotFoundError
 from savepoints.handle import Store
 from savepoints.io import Location
@@ -26,6 +27,7 @@ LINES = {
     'savepoints_last_success_timestamp_seconds{query="clicks"}': (
         BEGINNING + timedelta(hours=2)
     ).timestamp(),
+    'savepoints_periodic{query="clicks"}': 1,
     'savepoints_catalog_size{query="clicks",state="broken"}': 1,
     'savepoints_catalog_size{query="clicks",state="complete"}': 2,
     'savepoints_without_rows{query="clicks"}': 0,
@@ -68,7 +70,8 @@ def event(number: int, verb: str, result: str = "done", **facts: object) -> Even
 @pytest.fixture
 def counted(local_store: Store) -> Store:
     for number, state in ((1, "complete"), (2, "complete"), (3, "broken")):
-        local_store.catalog.add(savepoint(number, query="clicks", state=state))
+        made = savepoint(number, query="clicks", state=state)
+        local_store.catalog.add(dataclasses.replace(made, kind="periodic"))
     for one in (
         event(1, "create", seconds=1.5, bytes=1000),
         event(2, "create", seconds=2.5, bytes=500),
@@ -117,6 +120,23 @@ def test_every_metric_is_counted_from_catalog_and_events(counted: Store) -> None
 
 def test_promtool_finds_nothing_wrong_with_names_and_format(counted: Store) -> None:
     assert promtool("check", "metrics", given=metrics.text(counted)) == ""
+
+
+def test_trap_a_fork_that_nobody_saves_periodically_was_overdue(counted: Store) -> None:
+    """Twenty minutes after its one savepoint, in each store in which versions are compared."""
+    counted.catalog.add(savepoint(8, query="clicks_b"))
+    settings = [
+        Settings(
+            queries={"clicks_b": QuerySettings(app="a:b", checkpoints="s3://b/c", every=every)}
+        )
+        for every in (None, "5m")
+    ]
+    name = 'savepoints_periodic{query="clicks_b"}'
+
+    alone, planned = (samples_of(metrics.text(counted.with_settings(one))) for one in settings)
+
+    assert 'savepoints_last_success_timestamp_seconds{query="clicks_b"}' in alone
+    assert (alone.get(name), planned.get(name)) == (None, 1)
 
 
 def test_a_savepoint_that_was_edited_by_hand_does_not_make_the_query_look_saved(
@@ -188,6 +208,7 @@ def test_trap_alerts_went_on_asking_for_savepoints_of_a_query_that_was_ended(
     gone = {name.partition("{")[0] for name in before.keys() - found.keys()}
     assert gone == {
         "savepoints_last_success_timestamp_seconds",
+        "savepoints_periodic",
         "savepoints_last_verify_timestamp_seconds",
         "savepoints_last_drill_timestamp_seconds",
         "savepoints_late_events",

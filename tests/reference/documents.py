@@ -12,12 +12,14 @@ from savepoints.operations.begin.bootstrap import Bootstrapped, BootstrapPlan
 from savepoints.operations.begin.seed import Seeded
 from savepoints.operations.begin.seed_plan import SeedPlan
 from savepoints.operations.cascade.cascade import Cascaded
+from savepoints.operations.cascade.cascade_plan import CascadePlan
 from savepoints.operations.check.check import Health
 from savepoints.operations.fork.compare import ComparePlan
 from savepoints.operations.fork.fork import Forked
 from savepoints.operations.fork.fork_plan import ForkPlan, ForksPlan
 from savepoints.operations.fork.promote import Promoted
 from savepoints.operations.fork.promote_plan import PromotePlan
+from savepoints.operations.fork.promote_steps import PromotionPlan
 from savepoints.operations.fork.verdict import Comparison
 from savepoints.operations.inspect.availability import Availability
 from savepoints.operations.inspect.diff import Diff
@@ -36,7 +38,7 @@ from savepoints.operations.maintain.rename import RenamePlan
 from savepoints.operations.maintain.tag import TagPlan
 from savepoints.operations.merge.append import Appended
 from savepoints.operations.merge.late import LateEvents
-from savepoints.operations.merge.plan import AppendingPlan, MergePlan
+from savepoints.operations.merge.plan import AppendingPlan, MergePlan, MergingPlan
 from savepoints.operations.merge.result import Merged
 from savepoints.operations.migrate.edit import EditPlan
 from savepoints.operations.migrate.migrate import MigrationPlan
@@ -57,7 +59,7 @@ from savepoints.operations.pipeline_fork.pipeline_promote import (
 from savepoints.operations.pipeline_fork.pipeline_promotion import PipelinePromotionPlan
 from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
 from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
-from savepoints.operations.rollback.generation_change import Moved, TransitionPlan
+from savepoints.operations.rollback.generation_change import Moved
 from savepoints.operations.rollback.reset import ResetPlan
 from savepoints.operations.rollback.restore_point import PointPlan
 from savepoints.operations.rollback.rollback import RollbackPlan, RolledBack
@@ -284,8 +286,13 @@ DOCUMENTS: dict[str, tuple[Document, ...]] = {
         Document({"seeded": (Seeded, "What was done.")}, "For a seed"),
         Document({"promoted": (Moved, "What was done.")}, "For a promotion"),
         Document({"merged": (Moved, "What was done.")}, "For a merge"),
+        Document({"cascaded": (Moved, "What was done.")}, "For a reader's part of a merge"),
         Document({"appended": (Appended, "What was done.")}, "For a merge with `append`"),
-        planned(TransitionPlan),
+        planned(RollbackPlan, "For a rollback, when nothing was done"),
+        planned(ResetPlan, "For a reset, when nothing was done"),
+        planned(PromotionPlan, "For a promotion, when nothing was done"),
+        planned(MergingPlan, "For a merge, when nothing was done"),
+        planned(CascadePlan, "For a reader's part of a merge, when nothing was done"),
         planned(PipelineRollbackPlan, "For a pipeline's rollback, when nothing was done"),
         planned(PipelineForkPlan, "For a pipeline's fork, when nothing was done"),
         planned(PipelinePromotionPlan, "For a pipeline's promotion, when nothing was done"),

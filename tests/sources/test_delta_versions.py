@@ -85,6 +85,13 @@ def test_commits_say_their_time_themselves_where_the_table_has_them_do_so(
         assert found[version].timestamp() * 1000 == first["commitInfo"]["inCommitTimestamp"]
 
 
+def test_trap_a_table_in_two_spellings_was_two_tables(uri: str) -> None:
+    """Of several tables, `--until version:N` is not enough."""
+    found = delta_versions.read_each([uri, f"file://{uri}", f"{uri}/"])
+
+    assert [one.newest for one in found] == [5]
+
+
 def test_where_no_table_is_it_says_so(on_local: Location) -> None:
     with pytest.raises(NotFoundError, match="there is no Delta table at"):
         delta_versions.read(str(on_local / "nothing"))

@@ -99,6 +99,28 @@ def test_going_back_undoes_what_was_followed_up_in_the_settings() -> None:
     assert bindings.taken_back("orders", 3, left, OLD) is None, "nobody followed up"
 
 
+def respelled(bound: QuerySettings) -> QuerySettings:
+    """Return the same settings, with other spellings of the same places."""
+    outputs = {name: f"{uri.replace('s3:', 's3a:')}/" for name, uri in bound.outputs.items()}
+    return bound.model_copy(update={"outputs": outputs})
+
+
+def test_trap_a_place_in_another_spelling_was_a_changed_setting(store: Store) -> None:
+    """So a query that writes the tables of its fork went on in those from before, and said
+    nothing; and one that was taken back went on in those of the fork."""
+    left = bindings.overriding("orders", 2, OLD, CHANGES)
+    live(store, "orders", 2, left)
+
+    now = of(store, settings(orders=respelled(OLD)))
+    followed = respelled(OLD.model_copy(update=CHANGES))
+    back = bindings.taken_back("orders", 3, left, followed)
+
+    assert now is not None
+    assert now.outputs == CHANGES["outputs"]
+    assert back is not None
+    assert bindings.apply(settings(orders=followed), "orders", back).queries["orders"] == OLD
+
+
 def test_to_complete_twice_changes_nothing(local_store: Store) -> None:
     live(local_store, "orders", 2, bindings.overriding("orders", 2, OLD, CHANGES))
     live(local_store, "variant", 1, bindings.fresh("variant", 1, OLD))

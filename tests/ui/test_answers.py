@@ -213,6 +213,15 @@ def test_an_interrupted_operation_comes_with_the_command_that_ends_it() -> None:
     )
 
 
+def test_trap_an_undo_is_not_offered_once_the_generation_has_begun() -> None:
+    cut = operation("rollback", 71, "safety", "begin", done=1, command="savepoints rollback x")
+    begun = {"generation_begun": {"at": "2026-11-20T10:00:00.000Z", "generation": 2}}
+    cut = dataclasses.replace(cut, done={**cut.done, **begun})
+    (problem,) = only(store(1, operations=(cut,))).problems
+
+    assert (problem.command, problem.other) == ("savepoints rollback x", "")
+
+
 def test_trap_an_interrupted_undo_can_only_be_undone_to_its_end() -> None:
     cut = operation("rollback", 71, "safety", journal.UNDOING, "begin", done=2)
     (problem,) = only(store(1, operations=(cut,))).problems

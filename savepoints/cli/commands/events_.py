@@ -43,10 +43,11 @@ def command(
       savepoints events
       savepoints events --query order_totals --result failed --limit 5 -o json
     """
+    of_query = [one for one in call.store.events.all() if query in {None, one.query}]
+    if query is not None and not of_query:  # There may be some of one that was renamed.
+        call.store.require_query(query)
     matching = [
-        one
-        for one in call.store.events.all()
-        if query in {None, one.query} and verb in {None, one.verb} and result in {None, one.result}
+        one for one in of_query if verb in {None, one.verb} and result in {None, one.result}
     ]
     found = matching[:limit]
     if call.output.format == "json":

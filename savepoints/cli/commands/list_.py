@@ -87,6 +87,8 @@ def command(
     from savepoints.store.tables import catalog, living_line
 
     store = call.store.snapshot()
+    if query is not None:
+        store.require_query(query)
     known = store.catalog.all()
     left = living_line.left(known, store.generations.all())
     found = catalog.select(

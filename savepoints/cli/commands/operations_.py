@@ -13,6 +13,7 @@ _RESULTS = {
     "bootstrap": "bootstrapped",
     "seed": "seeded",
     "append": "appended",
+    "cascade": "cascaded",
     "fork": "forked",
     "merge": "merged",
     "pipeline fork": "pipeline_forked",
@@ -52,6 +53,8 @@ def list_(call: Invocation, query: str | None) -> None:
 
     known = journal.all_operations(call.store.root)
     found = [one for one in known if query is None or one.is_on(query)]
+    if query is not None and not found:  # There may be some of one that was renamed.
+        call.store.require_query(query)
     if call.output.format == "json":
         call.output.document(operations=found)
         return

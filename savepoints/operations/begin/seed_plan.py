@@ -45,6 +45,7 @@ from savepoints.store.locks import lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
 from savepoints.texts import count_text
+from savepoints.uri import spelled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -245,7 +246,7 @@ def _positions(store: Store, new: NewQuery, until: str) -> dict[str, str]:
         )
         return found
     by_uri = {one.uri: end.ends[one.table_id].text for one in end.tables}
-    return {name: by_uri[new.inputs.table(name)] for name in new.inputs.app.inputs}
+    return {name: by_uri[spelled(new.inputs.table(name))] for name in new.inputs.app.inputs}
 
 
 def _require_seedable(program: SeededProgram) -> None:

@@ -15,7 +15,10 @@ class Followed:
 
     Attributes:
         operation_id: The merge that it comes from, by its name in the journal.
+        query: The query that writes the table.
+        table: The table that is corrected.
         table_id: Delta's own id of it.
+        app_id: Transaction id under which the correction is committed.
         batch_id: As which batch of that id.
     """
 
@@ -32,6 +35,10 @@ class CascadePlan(SplicePlan):
     """How a reader goes on with a correction of its table taken over.
 
     Attributes:
+        follows: The correction that the reader takes over.
+        entities: How many entities of the reader are replayed for it.
+        rows_removed: How many rows go from the reader's tables.
+        rows_added: How many rows the replay has instead.
         controls: Other entities whose replay was the same as the reader has them.
         paused: A run of the reader was paused for this and is to be resumed.
     """

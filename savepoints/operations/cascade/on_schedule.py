@@ -103,15 +103,8 @@ def _last_merged(store: Store, query: str) -> datetime | None:
 
     From then an interval counts: a run that never lives as long would merge nothing.
     """
-    done = (query, VERB, "done")
-    return next(
-        (
-            one.at
-            for one in store.events.all()
-            if (one.query, one.verb, one.result) == done and one.parameters.get("batch") == DROPPED
-        ),
-        None,
-    )
+    mine = (one for one in store.events.all() if one.query == query)
+    return next((one.at for one in mine if one.merged_dropped), None)
 
 
 def merge_dropped(

@@ -377,7 +377,7 @@ def _plan(
     """Return the plan, with what it follows and the counts that were found."""
     store, query = work.store, work.reader.query
     context = QueryContext.open(store, query)
-    present = safety_savepoint.plan(live, work.reader.bound.outputs, work.settings)
+    present = safety_savepoint.plan(store, live, work.reader.bound.outputs, work.settings)
     (from_batch, safety_id), checkpoint = present, context.checkpoint()
     return CascadePlan(
         **context.leaving(present, work.operation_id),

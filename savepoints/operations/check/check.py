@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from savepoints.errors import VerificationError
-from savepoints.operations.check import access, contents, environment, queries
+from savepoints.operations.check import access, contents, environment, growth, queries
 from savepoints.operations.inspect.findings import Grade, Seen, worst
 from savepoints.plan import Progress, silent
 from savepoints.result import Result
@@ -53,4 +53,5 @@ def check(store: Store, *, progress: Progress = silent) -> Health:
     # What is damaged here, catalog or generations, was named already.
     with suppress(VerificationError):
         seen += queries.check_queries(store)
+        seen += growth.check_growth(store)
     return Health(worst(one.grade for one in seen), tuple(seen), time.monotonic() - begun)

@@ -21,6 +21,7 @@ from savepoints.outputs.delta import batch_version, retention
 from savepoints.outputs.file_sink import file_sink
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
+from savepoints.uri import lies_in
 
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 _DEFAULT_RETAINED = 100
@@ -96,8 +97,9 @@ def _nested(now: Generation, lives: Sequence[Generation], settings: Settings) ->
     has for the query.
     """
     what = f"checkpoint of {now.query}"
-    for one in lives:
-        if one.query == now.query and now.checkpoint.startswith(f"{one.checkpoint}/"):
+    mine = [one for one in lives if one.query == now.query]
+    for one in mine:
+        if one != now and lies_in(now.checkpoint, one.checkpoint):
             yield Seen(
                 what,
                 "warning",
@@ -108,8 +110,9 @@ def _nested(now: Generation, lives: Sequence[Generation], settings: Settings) ->
     bound = settings.queries.get(now.query)
     if bound is None:
         return
-    following = str(checkpoint_of(bound.checkpoints, now.query, now.generation + 1))
-    if following.startswith(f"{now.checkpoint}/"):
+    number = max(one.generation for one in mine) + 1
+    following = str(checkpoint_of(bound.checkpoints, now.query, number))
+    if lies_in(following, now.checkpoint):
         yield Seen(
             what,
             "warning",

@@ -26,6 +26,7 @@ from savepoints.runtime.bounded.bounded_run import KafkaEnd
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka.offsets import count
 from savepoints.store.root import Store
+from savepoints.uri import spelled
 
 if TYPE_CHECKING:
     from savepoints.sources.kafka.offsets import Ranges
@@ -141,7 +142,7 @@ def ranges_of(queries: Sequence[ComparedQuery], settings: KafkaSettings) -> Rang
 
 def common_archives(queries: Sequence[ComparedQuery]) -> list[str]:
     """Return the archives that each of them has."""
-    found = (set(compared.bound.archives.values()) for compared in queries)
+    found = (set(map(spelled, compared.bound.archives.values())) for compared in queries)
     return sorted(set.intersection(*found))
 
 

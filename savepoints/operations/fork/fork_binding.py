@@ -13,6 +13,7 @@ from savepoints.operations.savepoint import history
 from savepoints.runtime import app as apps
 from savepoints.store import bindings
 from savepoints.store.root import Store
+from savepoints.uri import spelled
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def _refuse_contradictions(
         *(("--table", uri, table.outputs.get(one)) for one, uri in outputs.items()),
     ]
     for option, given, there in pairs:
-        if given is not None and given != there:
+        if given is not None and (there is None or spelled(given) != spelled(there)):
             raise UsageError(
                 f"{option} {given} contradicts [queries.{name}] in the settings, which has "
                 f"{there or 'no value for it'}",

@@ -34,7 +34,7 @@ from savepoints.store.bindings import Binding, CloneOf
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.texts import bytes_text, count_text
-from savepoints.uri import Uri
+from savepoints.uri import lies_in
 
 VERB = "fork"
 # The first generation of the new query.
@@ -81,6 +81,16 @@ class ForkOptions:
             given += ["--table", f"{name}={uri}"]
         return given
 
+    def command_again(self, savepoint_id: str, app: str) -> str:
+        """Return the command for another fork of the same, besides which this one's places stay.
+
+        Args:
+            app: What this one runs, which may have come from settings for its name.
+        """
+        tables = dict.fromkeys(self.outputs or {}, "NEW_URI")
+        words = replace(self, app=app, outputs=tables).words()
+        return shlex.join(["savepoints", VERB, savepoint_id, "NEW_NAME", *words, "--yes"])
+
 
 @dataclass(frozen=True, kw_only=True)
 class ForkPlan(GenerationPlan):
@@ -96,6 +106,7 @@ class ForkPlan(GenerationPlan):
         migration: How the state is converted for its program, None if it is taken as it is.
         state: What will be written, in a word: of a program that was changed since it is another.
         finished: The same fork exists already; nothing will be done.
+        again: Command that makes another one like it, with `NEW_NAME` for its name.
     """
 
     savepoint_id: str
@@ -108,6 +119,7 @@ class ForkPlan(GenerationPlan):
     migration: MigrationOptions | None = None
     state: str | None = None
     finished: bool = False
+    again: str = ""
 
 
 @dataclass(frozen=True)
@@ -243,6 +255,7 @@ def plan_one(
         binding=_binding(name, bound, outputs),
         migration=options.migration,
         state=restoring.owner if options.migration else None,
+        again=options.command_again(saved.id, bound.settings.app),
     )
     refuse_overlaps(places(planned))
     return planned
@@ -462,13 +475,8 @@ def places(plan: ForkPlan) -> list[tuple[str, str]]:
 def refuse_overlaps(places: Sequence[tuple[str, str]]) -> None:
     """Refuse forks that would write to one place, or one within the other."""
     for (one, first), (other, second) in combinations(places, 2):
-        if _within(first, second) or _within(second, first):
+        if lies_in(first, second) or lies_in(second, first):
             raise TargetExistsError(
                 f"{one} and {other} would overlap: {first} and {second}",
                 hint="choose separate locations with --table NAME=URI and --checkpoints URI",
             )
-
-
-def _within(inner: str, outer: str) -> bool:
-    one, other = Uri.parse(inner), Uri.parse(outer)
-    return one.system == other.system and f"{one.path}/".startswith(f"{other.path}/")

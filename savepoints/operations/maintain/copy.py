@@ -30,6 +30,7 @@ from savepoints.store.savepoint.labels import labels_path
 from savepoints.store.savepoint.manifest import Manifest, StoredFile
 from savepoints.store.tables import tags
 from savepoints.texts import bytes_text, count_text
+from savepoints.uri import lies_in
 
 
 @dataclass(frozen=True)
@@ -302,8 +303,7 @@ def _refuse_other(store: Store, target: Store, savepoint: Savepoint) -> None:
 
 
 def _refuse_nested(source: Location, target: Location) -> None:
-    one, other = f"{source}/", f"{target}/"
-    if one.startswith(other) or other.startswith(one):
+    if lies_in(str(source), str(target)) or lies_in(str(target), str(source)):
         raise UsageError(
             f"the stores {target} and {source} are the same, or one is inside the other",
             hint="choose a destination that neither contains the store nor lies inside it",

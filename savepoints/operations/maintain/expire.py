@@ -240,7 +240,7 @@ def after_savepoint(store: Store, query: str) -> Expired | None:
         None when they do not, when there is nothing to remove, and when another works on the
         savepoints of the query: there will be a next time.
     """
-    if not _section(store.settings, query).after_savepoint:
+    if not section_of(store.settings, query).after_savepoint:
         return None
     planned = plan(store, query=query)
     if not planned.removed:
@@ -253,10 +253,11 @@ def after_savepoint(store: Store, query: str) -> Expired | None:
 
 def policy_of(settings: Settings, query: str) -> RetentionPolicy:
     """Return what the settings say is kept of a query."""
-    return RetentionPolicy.of(_section(settings, query))
+    return RetentionPolicy.of(section_of(settings, query))
 
 
-def _section(settings: Settings, query: str) -> RetentionSettings:
+def section_of(settings: Settings, query: str) -> RetentionSettings:
+    """Return the section of the settings that says what is kept of a query."""
     configured = settings.queries.get(query)
     return (configured.retention if configured else None) or settings.retention
 

@@ -52,7 +52,7 @@ def plan(
     merge_id = assignment.affected.merge_id
     bound = settings.queries[live.query]
     context = QueryContext.open(store, live.query)
-    present = safety_savepoint.plan(live, bound.outputs, settings)
+    present = safety_savepoint.plan(store, live, bound.outputs, settings)
     made = MergingPlan(
         **context.leaving(present, merge_id),
         verb=VERB,

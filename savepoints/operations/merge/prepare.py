@@ -34,7 +34,7 @@ from savepoints.operations.merge.plan import (
     MergingPlan,
 )
 from savepoints.operations.merge.workspace import FEW_ROWS, Workspace
-from savepoints.operations.rollback import notes
+from savepoints.operations.rollback import journalled, notes
 from savepoints.operations.run import pause
 from savepoints.operations.savepoint import forms
 from savepoints.plan import Progress, silent
@@ -161,7 +161,7 @@ def prepare(
     asked.refuse_contradictions()
     with lease.hold_merging(store.root, query):  # Another one is refused before Spark is started.
         if (begun := _unfinished(store, query)) is not None:
-            return _resumed(begun, asked.command)
+            return _resumed(begun, store, asked.command)
         let_go_on(store, query, progress)
     return _find_out(store, asked, progress)
 
@@ -356,14 +356,15 @@ def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
     return MergingPlan.from_json(dict(operation.plan))
 
 
-def _resumed(begun: MergingPlan | AppendingPlan, command: str) -> MergePlan:
+def _resumed(begun: MergingPlan | AppendingPlan, store: Store, command: str) -> MergePlan:
     """Return a merge that was interrupted, if it is the same one."""
     if without_since(begun.command) != without_since(command):
         raise UnfinishedOperationError(
             f"the merge {begun.operation_id} of {begun.query} was interrupted (it was started "
             f"with: {begun.command})",
-            hint=f"finish it: savepoints operations resume {begun.operation_id}; or undo it: "
-            f"savepoints operations undo {begun.operation_id}",
+            hint=journalled.reopen(begun, store).operation.ways_out(
+                f"finish it: savepoints operations resume {begun.operation_id}"
+            ),
             operation=begun.operation_id,
         )
     return MergePlan(

@@ -84,10 +84,12 @@ class Group(Result):
 
     Attributes:
         tag: The tag.
-        savepoints: One of each query, in the order in which they were taken.
-        reads: How much each has read of another's table.
+        savepoints: One of each query, in the order in which they were taken; of those in
+            `ambiguous` several.
+        reads: How much each has read of another's table; empty with `ambiguous`.
         missing: Queries of the pipeline without a savepoint of the tag.
-        topic_reads: How much each has read of another's topic.
+        topic_reads: How much each has read of another's topic; empty with `ambiguous`.
+        ambiguous: Queries of which several savepoints have the tag: a move of it was interrupted.
     """
 
     tag: str
@@ -95,12 +97,21 @@ class Group(Result):
     reads: tuple[GroupRead, ...]
     missing: tuple[str, ...]
     topic_reads: tuple[GroupTopicRead, ...] = ()
+    ambiguous: tuple[str, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Why it cannot be restored as one, a sentence each; none when it can."""
         lacking = (f"{one} has no savepoint with the tag {self.tag}" for one in self.missing)
-        return (*lacking, *self.broken, *_ahead((*self.reads, *self.topic_reads)))
+        moved = map(self._half_moved, self.ambiguous)
+        return (*lacking, *moved, *self.broken, *_ahead((*self.reads, *self.topic_reads)))
+
+    def _half_moved(self, query: str) -> str:
+        ids = ", ".join(one.id for one in self.savepoints if one.query == query)
+        return (
+            f"a move of the tag was interrupted, so several savepoints of {query} have it ({ids}): "
+            f"finish it with savepoints tag ID {self.tag} --move"
+        )
 
     @property
     def broken(self) -> tuple[str, ...]:

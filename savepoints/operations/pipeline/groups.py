@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from savepoints.errors import NotAlignedError
+from savepoints.errors import AmbiguousNameError, NotAlignedError
 from savepoints.model import GROUP_TAG, Savepoint
 from savepoints.operations.maintain import copy
 from savepoints.operations.maintain.copy import Copied, CopyPlan
 from savepoints.operations.pipeline import group_savepoint
 from savepoints.operations.pipeline.group_savepoint import Group
 from savepoints.operations.pipeline.pipeline import pipeline
+from savepoints.operations.pipeline.pipeline_graph import TopicEdge
 from savepoints.plan import Plan, Progress, Step, silent
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog, tags
@@ -40,11 +43,11 @@ def tag_of(moment: datetime) -> str:
 def groups(store: Store, query: str) -> tuple[Group, ...]:
     """Return the groups of the pipeline that a query belongs to, newest first; needs no JVM.
 
-    A group is the savepoints of several queries that share a tag.
+    A group is the savepoints of several queries that share a tag. One whose tag is half moved is
+    listed as such, since the others are none the worse for it.
 
     Raises:
         QueryNotFoundError: If the store has no query of that name.
-        AmbiguousNameError: If two savepoints of a query have one tag.
     """
     store = store.snapshot()
     pipe = pipeline(store, query)
@@ -55,14 +58,30 @@ def groups(store: Store, query: str) -> tuple[Group, ...]:
             for tag in one.tags:
                 tagged.setdefault(tag, []).append(one)
     found = [
-        group_savepoint.group_of(tag, tags.holders(mine, tag, members), members, pipe.topic_edges)
+        _group(tag, mine, members, pipe.topic_edges)
         for tag, mine in tagged.items()
-        if len(mine) > 1 or tag.startswith(GROUP_TAG)
+        if len({one.query for one in mine}) > 1 or tag.startswith(GROUP_TAG)
     ]
     # By the youngest of its savepoints, since one may have been added later.
     return tuple(
         sorted(found, key=lambda one: max(it.created_at for it in one.savepoints), reverse=True)
     )
+
+
+def _group(
+    tag: str, mine: Sequence[Savepoint], members: Sequence[str], topics: Sequence[TopicEdge]
+) -> Group:
+    try:
+        return group_savepoint.group_of(tag, tags.holders(mine, tag, members), members, topics)
+    except AmbiguousNameError:
+        counts = Counter(one.query for one in mine)
+        return Group(
+            tag,
+            tuple(sorted(mine, key=lambda one: members.index(one.query))),
+            reads=(),
+            missing=tuple(one for one in members if not counts[one]),
+            ambiguous=tuple(one for one in members if counts[one] > 1),
+        )
 
 
 def plan_copy(store: Store, query: str, destination: str, *, name: str) -> GroupCopyPlan:

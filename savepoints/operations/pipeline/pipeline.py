@@ -31,6 +31,7 @@ from savepoints.operations.savepoint import history
 from savepoints.outputs.delta import batch_version
 from savepoints.store import bindings
 from savepoints.store.root import Store
+from savepoints.uri import spelled
 
 
 @dataclass(frozen=True)
@@ -141,18 +142,11 @@ def _source(number: int, position: str) -> PipelineSource:
 def _output_uris(store: Store, query: str, settings: Settings) -> dict[str, str]:
     """Return the outputs of a query by name, each URI in one spelling."""
     found = history.output_uris(store, query, settings)
-    return {name: _spelled(uri) for name, uri in sorted(found.items())}
+    return {name: spelled(uri) for name, uri in sorted(found.items())}
 
 
 def _archives(settings: Settings) -> list[str]:
-    return [_spelled(uri) for one in settings.queries.values() for uri in one.archives.values()]
-
-
-def _spelled(uri: str) -> str:
-    try:
-        return str(Location.of(uri))
-    except SavepointsError:
-        return uri  # A place that cannot be opened: told when it is tried.
+    return [spelled(uri) for one in settings.queries.values() for uri in one.archives.values()]
 
 
 def _open(uris: Iterable[str], recorded: _Recorded) -> dict[str, _Place]:

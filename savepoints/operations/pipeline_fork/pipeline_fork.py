@@ -35,6 +35,7 @@ from savepoints.plan import Plan, Progress, silent
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal
 from savepoints.store.root import Store
+from savepoints.uri import spelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +160,7 @@ def _run_planned(
     query = RestoredQuery.of(member.fork, store, progress)
     originals = {copy: uri for uri, copy in copies.items()}
     bound = query.settings.queries[query.query]
-    tables = {one: originals.get(uri, uri) for one, uri in bound.tables.items()}
+    tables = {one: originals.get(spelled(uri), uri) for one, uri in bound.tables.items()}
     queries = {**query.settings.queries, query.query: bound.model_copy(update={"tables": tables})}
     settings = query.settings.model_copy(update={"queries": queries})
     replace(query, settings=settings).runner().run_planned()

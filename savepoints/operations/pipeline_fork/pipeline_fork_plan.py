@@ -34,6 +34,7 @@ from savepoints.store import bindings
 from savepoints.store.bindings import Binding
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
+from savepoints.uri import spelled
 
 VERB = "pipeline fork"
 
@@ -72,6 +73,11 @@ class PipelineForkOptions:
             *([] if self.check_source else ["--no-source-check"]),
         ]
 
+    def command(self, query: str, point: str, name: str) -> str:
+        """Return the command that makes the forks."""
+        words = [*VERB.split(), query, point, name, *self.words()]
+        return shlex.join(["savepoints", *words, "--yes"])
+
 
 @dataclass(frozen=True)
 class ForkedMember:
@@ -100,12 +106,14 @@ class PipelineForkPlan(JournalledPlan):
         queries: Names of the forks, writers before readers.
         members: The plan of each fork.
         finished: The same forks exist already; nothing will be done.
+        again: Command that makes others like them, with `NEW_NAME` for the suffix.
     """
 
     name: str
     queries: tuple[str, ...]
     members: tuple[ForkedMember, ...]
     finished: bool = False
+    again: str = ""
 
     @property
     def copies(self) -> dict[str, str]:
@@ -153,9 +161,7 @@ def plan(
     store = store.snapshot()
     checked_name(name, "fork")
     options = PipelineForkOptions(dict(apps or {}), outputs, checkpoints, check_source)
-    command = shlex.join(
-        ["savepoints", *VERB.split(), query, point, name, *options.words(), "--yes"]
-    )
+    command = options.command(query, point, name)
     if (known := _known(store, fork_name(query, name), command)) is not None:
         return known
     found = pipeline(store, query)
@@ -178,6 +184,8 @@ def plan(
         name=name,
         queries=tuple(one.query for one in members),
         members=members,
+        # What is the latest now need not be the latest then.
+        again=options.command(query, members[0].fork.savepoint_id, "NEW_NAME"),
     )
 
 
@@ -234,7 +242,7 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
                 uri=read.table_uri,
             )
     tables = {name: copies.get(there[name], uri) for name, uri in tables.items()}
-    if given is not None and dict(given.tables) != tables:
+    if given is not None and _spelled(given.tables) != _spelled(tables):
         raise UsageError(
             f"[queries.{fork.query}.tables] in the settings names "
             f"{', '.join(given.tables.values()) or 'no table'}, but the fork would read "
@@ -244,6 +252,10 @@ def _reading(store: Store, fork: ForkPlan, cut: MemberCut, copies: Mapping[str, 
             query=fork.query,
         )
     return replace(fork.binding, bound={**fork.binding.bound, "tables": tables})
+
+
+def _spelled(tables: Mapping[str, str]) -> dict[str, str]:
+    return {name: spelled(uri) for name, uri in tables.items()}
 
 
 def _copies(forks: Sequence[ForkPlan]) -> dict[str, str]:

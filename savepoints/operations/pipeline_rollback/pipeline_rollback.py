@@ -17,7 +17,7 @@ from functools import partial
 
 from savepoints import faults
 from savepoints.checkpoint import position
-from savepoints.errors import SavepointsError, UsageError
+from savepoints.errors import SavepointsError
 from savepoints.io import Location
 from savepoints.observe.recorder import recorded, recording
 from savepoints.operations.pipeline import follow, joint_plan, standstill, topic_reads
@@ -26,7 +26,7 @@ from savepoints.operations.pipeline.pipeline import pipeline
 from savepoints.operations.pipeline_rollback import exact_time, rollback_plan, rollback_refusals
 from savepoints.operations.pipeline_rollback.pipeline_member import PipelineMember
 from savepoints.operations.pipeline_rollback.rollback_plan import VERB, PipelineRollbackPlan
-from savepoints.operations.rollback import generation_change, journalled
+from savepoints.operations.rollback import generation_change, journalled, taking_back
 from savepoints.operations.rollback.rollback import RolledBack
 from savepoints.operations.rollback.run_to_point import RestoredQuery
 from savepoints.outputs.rewind import rewind
@@ -110,7 +110,7 @@ def undo(
         recording(store, "undo", query=plan.query, operation=plan.operation_id),
     ):
         log = journalled.reopen(plan, store)
-        _refuse_begun(plan, store)
+        taking_back.refuse_begun(plan, plan.transitions, store)
         back = _way_back(plan, store, log, progress)
         joint_plan.discard(plan, store, progress)
         faults.reach(f"{plan.verb}.undo_checkpoints")
@@ -298,19 +298,6 @@ def _newest(member: PipelineMember) -> int:
     newest = position.read(Location.of(member.rollback.checkpoint)).committed
     assert newest is not None
     return newest
-
-
-def _refuse_begun(plan: JointPlan, store: Store) -> None:
-    known = {(one.query, one.generation, one.checkpoint) for one in store.generations.all()}
-    for one in plan.transitions:
-        if (one.query, one.generation, one.checkpoint) in known:
-            raise UsageError(
-                f"generation {one.generation} of {one.query} has already begun, so the "
-                f"{plan.verb} operation must be finished before it can be undone",
-                hint="finish the operation first (savepoints operations resume "
-                f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
-                operation=plan.operation_id,
-            )
 
 
 def _paused(

@@ -216,7 +216,9 @@ def carry_out(
         versions = rewind_outputs(plan, log, held, progress, spark)
         do(work.complete, log, held)
     # 7. What needs the new generation, such as its first savepoint.
-    do(work.follow, log, held)
+    begun = f"generation {plan.generation} of {plan.query} has begun"
+    with journalled.left_unfinished(plan, begun):
+        do(work.follow, log, held)
     log.finish()
     return Moved(
         **summary(plan, time.monotonic() - started),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from savepoints.errors import UnfinishedOperationError, UsageError
+from savepoints.errors import SavepointsError, UnfinishedOperationError, UsageError
 from savepoints.model import from_json
 from savepoints.moments import rfc3339, utc_now
 from savepoints.plan import Plan
@@ -48,7 +49,7 @@ def begun(kind: type[P], store: Store, query: str, verb: str, command: str) -> P
     raise journal.refusal(operation)
 
 
-def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
+def same_as_begun(plan: P, store: Store, given: Mapping[str, object]) -> P:
     """Return a plan that was interrupted, if it was begun with what is given now.
 
     Args:
@@ -60,19 +61,35 @@ def same_as_begun(plan: P, given: Mapping[str, object]) -> P:
         if value is not None and value != getattr(plan, name)
     ]
     if other:
-        raise begun_otherwise(plan, f"with other options ({', '.join(other)})")
+        raise begun_otherwise(plan, store, f"with other options ({', '.join(other)})")
     return plan
 
 
-def begun_otherwise(plan: JournalledPlan, how: str) -> UsageError:
+def begun_otherwise(plan: JournalledPlan, store: Store, how: str) -> UsageError:
     """Return the refusal of an interrupted operation that is not what was asked for now."""
     return UsageError(
         f"the {plan.verb} operation {plan.operation_id} was interrupted; it was started {how}, and "
-        "has to be finished or undone first",
-        hint="finish it with the options that it was started with: savepoints operations resume "
-        f"{plan.operation_id}; or undo it: savepoints operations undo {plan.operation_id}",
+        "has to be ended first",
+        hint=reopen(plan, store).operation.ways_out(
+            "finish it with the options that it was started with: savepoints operations resume "
+            f"{plan.operation_id}"
+        ),
         operation=plan.operation_id,
     )
+
+
+@contextmanager
+def left_unfinished(plan: JournalledPlan, done: str) -> Iterator[None]:
+    """Let an error within say how far the operation is, and how it is finished."""
+    try:
+        yield
+    except SavepointsError as error:
+        raise type(error)(
+            f"{done}, but the {plan.verb} operation {plan.operation_id} is not finished: "
+            f"{error.message}",
+            hint=f"{error.hint}; then finish it: {plan.command}" if error.hint else plan.command,
+            **{**error.details, "operation": plan.operation_id},
+        ) from error
 
 
 def begin(plan: JournalledPlan, store: Store) -> Journal:

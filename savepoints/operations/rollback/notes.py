@@ -23,6 +23,7 @@ from savepoints.store.lineage import CASCADE, GenerationHistory
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
 from savepoints.texts import count_text, offsets_text, span_text
+from savepoints.uri import lies_in
 
 
 def of_point(store: Store, wanted: Point, found: ResolvedTarget) -> Iterator[str]:
@@ -59,7 +60,7 @@ def _passed_over(store: Store, found: ResolvedTarget, moment: datetime, text: st
 
 def of_place(old: str, new: str, chosen_by: str = "--to URI") -> Iterator[str]:
     """Say that the next checkpoint lies within the present one, with which it would be deleted."""
-    if new.startswith(f"{old}/"):
+    if lies_in(new, old):
         yield (
             f"the new checkpoint {new} lies inside the old one, so the old one must not be "
             f"deleted; to choose another place: {chosen_by}"

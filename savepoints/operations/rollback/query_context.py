@@ -81,7 +81,7 @@ class QueryContext:
         """Return the batch to save first and the id of its savepoint; see `safety_savepoint`."""
         if not saved:
             return Present(safety_savepoint.newest_batch(self.current.checkpoint), None)
-        return safety_savepoint.plan(self.current, self.output_uris, self.settings)
+        return safety_savepoint.plan(self.store, self.current, self.output_uris, self.settings)
 
     def leaving(self, present: Present, operation_id: str | None = None) -> dict[str, Any]:
         """Return the fields that every `TransitionPlan` of this query has in common.

@@ -197,7 +197,7 @@ def plan(
     activity.refuse_worked_on(store.root, query)
     if (known := journalled.begun(ResetPlan, store, query, VERB, command)) is not None:
         if known.asked != asked.text:
-            raise journalled.begun_otherwise(known, "with another target or other options")
+            raise journalled.begun_otherwise(known, store, "with another target or other options")
         return known
     context = QueryContext.open(store, query)
     now = reset_present.of(context, is_absolute=asked.is_absolute, given_up=asked.gives_up)

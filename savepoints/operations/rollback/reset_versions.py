@@ -95,8 +95,7 @@ def note(
 
 
 def _tables(bound: QuerySettings | None) -> list[TableVersions]:
-    uris = sorted(set(bound.tables.values())) if bound else []
-    return [delta_versions.read(uri) for uri in uris]
+    return delta_versions.read_each(bound.tables.values() if bound else ())
 
 
 def _to(

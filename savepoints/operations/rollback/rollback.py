@@ -186,7 +186,7 @@ def plan(
     activity.refuse_worked_on(store.root, name)
     known = journalled.begun(RollbackPlan, store, name, VERB, _command(words, asked))
     if known is not None:
-        return journalled.same_as_begun(known, {one: getattr(asked, one) for one in _STORED})
+        return journalled.same_as_begun(known, store, {one: getattr(asked, one) for one in _STORED})
     context = QueryContext.open(store, name)
     found = rollback_target.resolve(context, wanted)
     made = _plan(context, found, asked)

@@ -11,8 +11,9 @@ from savepoints.errors import CheckpointDamagedError, SavepointsError
 from savepoints.io import Location
 from savepoints.model import Generation, new_id
 from savepoints.moments import utc_now
-from savepoints.operations.savepoint import output_versions
+from savepoints.operations.savepoint import history, output_versions
 from savepoints.plan import Step
+from savepoints.store.root import Store
 
 _UNSAFE = (
     "go without a safety savepoint, which cannot be undone: savepoints rollback NAME "
@@ -34,7 +35,9 @@ def newest_batch(checkpoint: str) -> int | None:
     return batches[-1] if batches else None
 
 
-def plan(generation: Generation, outputs: Mapping[str, str], settings: Settings) -> Present:
+def plan(
+    store: Store, generation: Generation, outputs: Mapping[str, str], settings: Settings
+) -> Present:
     """Find out whether the present can be saved, before anything is begun.
 
     Raises:
@@ -45,6 +48,7 @@ def plan(generation: Generation, outputs: Mapping[str, str], settings: Settings)
         return Present(None, None)
     try:
         files = read_cut(Location.of(generation.checkpoint), batch)
+        history.require_state(store, generation, files)
         output_versions.outputs_of(
             generation.query,
             generation.generation,

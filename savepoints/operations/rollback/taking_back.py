@@ -15,6 +15,7 @@ from savepoints.operations.rollback.generation_change import (
     is_rewound,
     written_behind,
 )
+from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.plan import Plan, Progress, Step, silent
@@ -62,6 +63,24 @@ def undo(
     take_back(plan, store, give_back, progress, refuse)
 
 
+def refuse_begun(whole: JournalledPlan, parts: Iterable[GenerationPlan], store: Store) -> None:
+    """Refuse to take back an operation of which a generation has begun: that is only finished.
+
+    Args:
+        parts: What it does to each query.
+    """
+    known = {(one.query, one.generation, one.checkpoint) for one in store.generations.all()}
+    for one in parts:
+        if (one.query, one.generation, one.checkpoint) in known:
+            raise UsageError(
+                f"generation {one.generation} of {one.query} has already begun, so the "
+                f"{whole.verb} operation must be finished before it can be undone",
+                hint="finish the operation (savepoints operations resume "
+                f"{whole.operation_id}), then undo it: savepoints undo {whole.query}",
+                operation=whole.operation_id,
+            )
+
+
 def take_back(
     plan: GenerationPlan,
     store: Store,
@@ -88,17 +107,7 @@ def take_back(
         ),
     ):
         log = journalled.reopen(plan, store)
-        if any(
-            (one.generation, one.checkpoint) == (plan.generation, plan.checkpoint)
-            for one in store.generations.all(plan.query)
-        ):
-            raise UsageError(
-                f"generation {plan.generation} of {plan.query} has already begun, so the "
-                f"{plan.verb} operation must be finished before it can be undone",
-                hint="finish the operation (savepoints operations resume "
-                f"{plan.operation_id}), then undo it: savepoints undo {plan.query}",
-                operation=plan.operation_id,
-            )
+        refuse_begun(plan, (plan,), store)
         if not log.is_done(journal.UNDOING):
             refuse()
         # From here on nothing that was done counts any more: it can only be undone to its end, in

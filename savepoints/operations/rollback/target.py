@@ -9,6 +9,7 @@ By *commit*: the state after the newest batch that was committed at or before th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -43,6 +44,7 @@ from savepoints.sources import delta_versions
 from savepoints.sources.combined import availability
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
+from savepoints.store.tables import catalog
 from savepoints.texts import count_text
 
 Meaning = Literal["arrival", "commit"]
@@ -125,7 +127,14 @@ def identity(store: Store, point: Point, query: str | None) -> tuple[str, tuple[
     It is what an interrupted operation is recognised by, so nothing is asked that one changes.
     """
     if isinstance(point, Named):
-        found = store.catalog.find(point.name, query=query)
+        try:
+            found = store.catalog.find(point.name, query=query)
+        except SavepointNotFoundError:
+            if catalog.is_relative(point.name):
+                with suppress(UsageError):  # Of which query, nobody has said.
+                    # One that has begun its generation is why such a name means nothing now.
+                    journal.refuse_unfinished(store.root, query_of(store, query))
+            raise
         return found.query, (found.id,)
     name = query_of(store, query)
     return name, words(point, name)
@@ -359,7 +368,7 @@ def _committed_to_tables(
             "batches: --at-by commit",
             query=query,
         )
-    tables = [delta_versions.read(uri) for uri in sorted(set(bound.tables.values()))]
+    tables = delta_versions.read_each(bound.tables.values())
     there = {one.table_id: table_position.after(one.table_id, one.before(moment)) for one in tables}
     end = TableEnd(there, tables)
     for savepoint in context.history:

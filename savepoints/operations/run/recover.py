@@ -8,8 +8,6 @@ safety savepoint: there is no present that could be saved.
 
 from __future__ import annotations
 
-import shlex
-
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import QuerySettings
@@ -38,8 +36,6 @@ from savepoints.store import bindings
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 
-# The verbs that begin a query from the savepoint of another, and where the name is in the command.
-_FORKS = {"fork": 3, "pipeline fork": 5}
 # What these say of a checkpoint that nobody writes is that the query cannot go on from it.
 _DAMAGE = (
     NotAlignedError,
@@ -81,7 +77,7 @@ def find_damage(store: Store, generation: Generation, bound: QuerySettings) -> s
         if (empty := position.empty_entry(checkpoint, now)) is not None:
             return f"{empty} is empty"
         if now.committed is not None:
-            read_cut(checkpoint)
+            history.require_state(store, generation, read_cut(checkpoint))
         elif because := _evidence(store, generation, bound):
             return f"it has no committed batch, although {because}"
     except UnsupportedProviderError:
@@ -197,20 +193,13 @@ def _made_anew(store: Store, query: str) -> str:
     current = store.generations.current(query)
     began = history.origin(store, current)
     by = journal.by_generation(store.root).get((query, current.generation))
-    if by is None or by.verb not in _FORKS or began is None or began.state != "complete":
+    again = by.plan.get("again") if by else None
+    if by is None or not again or began is None or began.state != "complete":
         return ""
-    words = shlex.split(str(by.plan["command"]))
-    words[_FORKS[by.verb]] = "NEW_NAME"
-    if by.verb == "fork" and "--app" not in words:
-        # Of a fork that the settings name, its program is there and not in the command.
-        words += ["--app", bindings.complete(store).queries[query].app]
-    elif by.verb != "fork":
-        # What was the latest then need not be any more.
-        words[4] = by.plan["members"][0]["fork"]["savepoint_id"]
     over = " && ".join(f"savepoints end {one}" for one in by.plan.get("queries") or (query,))
     return (
-        "make the fork again from where it began, under another name: "
-        f"{shlex.join(words)}; then end this one: {over}; or "
+        f"make the fork again from where it began, under another name: {again}; then end this "
+        f"one: {over}; or "
     )
 
 

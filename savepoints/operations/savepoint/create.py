@@ -227,7 +227,10 @@ def _read(
 ) -> CutFiles:
     """Return the cut of a checkpoint; that of a known query is there from its first run on."""
     try:
-        return pin.read(location, batch_id)
+        files = pin.read(location, batch_id)
+        if generation is not None:
+            history.require_state(store, generation, files)
+        return files
     except NoCommittedBatchError:
         if generation is None or position.read(location).committed is not None:
             raise

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from savepoints.checkpoint.cut import CutFiles
 from savepoints.config.settings import QuerySettings, Settings
+from savepoints.errors import CheckpointDamagedError
 from savepoints.io import Location
 from savepoints.model import Cut, Form, Generation, Savepoint
 from savepoints.operations.savepoint import forms
@@ -34,6 +36,39 @@ def newest(store: Store, query: str) -> Savepoint | None:
 def origin(store: Store, generation: Generation) -> Savepoint | None:
     """Return the savepoint that a generation began from, None without one that is still there."""
     return next((one for one in store.catalog.all() if one.id == generation.begun_from), None)
+
+
+def with_state(store: Store, generation: Generation) -> Savepoint | None:
+    """Return the newest savepoint of a generation that has state, None without one.
+
+    A checkpoint whose `state` is gone as a whole is that of a query without state by its files.
+    """
+    of = (generation.query, generation.generation)
+    return next(
+        (
+            one
+            for one in store.catalog.all()
+            if (one.query, one.generation) == of and one.state == "complete" and one.operators
+        ),
+        None,
+    )
+
+
+def require_state(store: Store, generation: Generation, files: CutFiles) -> None:
+    """Refuse to take a checkpoint that has lost its state for one without: nothing else tells.
+
+    Raises:
+        CheckpointDamagedError: If savepoints of the generation have state and its files have none.
+    """
+    if not files.operators and (saved := with_state(store, generation)) is not None:
+        raise CheckpointDamagedError(
+            f"the checkpoint {generation.checkpoint} of {generation.query} has no state, although "
+            f"its savepoint {saved.id} has: the directory 'state' is gone",
+            hint=f"recover it: savepoints run {generation.query} --recover; for a driver of your "
+            f"own: savepoints rollback latest --query {generation.query} --no-safety-savepoint",
+            query=generation.query,
+            checkpoint=generation.checkpoint,
+        )
 
 
 def dated(cut: Cut, origin: Savepoint | None) -> Cut:

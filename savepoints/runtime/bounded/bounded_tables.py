@@ -42,7 +42,7 @@ class TableEnd:
     @classmethod
     def of(cls, ends: Ends, uris: Iterable[str]) -> TableEnd:
         """Look up what there is of the tables now."""
-        return cls(ends, [delta_versions.read(uri) for uri in sorted(set(uris))])
+        return cls(ends, delta_versions.read_each(uris))
 
     def is_reached(self, now: CheckpointPosition) -> bool:
         """Return True if a query has nothing to do, before Spark is started.

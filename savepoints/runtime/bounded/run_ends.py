@@ -46,6 +46,5 @@ def of_tables(store: Store, inputs: Inputs, until: str) -> TableEnd:
             hint=f"read to the newest record instead: savepoints run {query} --until latest",
             query=query,
         )
-    uris = sorted({inputs.table(name) for name in inputs.app.table_inputs})
-    tables = [delta_versions.read(uri) for uri in uris]
+    tables = delta_versions.read_each(map(inputs.table, inputs.app.table_inputs))
     return TableEnd(table_ends.resolve(store, until, query=query, tables=tables), tables)

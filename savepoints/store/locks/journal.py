@@ -26,6 +26,8 @@ UNDOING = "undoing"
 UNDO = "undo."
 # The step of every operation that gives a query its next generation.
 GENERATION_BEGUN = "generation_begun"
+# What it has added to a topic cannot be taken out again.
+_ONLY_FINISHED = "append"
 _UNFINISHED = "operations"
 _FINISHED = "operations/finished"
 # In the order of bytes behind all that is finished, and before what is not: ids begin with `op-`.
@@ -101,6 +103,17 @@ class Operation:
             for (query, _, step), facts in steps
             if step == GENERATION_BEGUN
         )
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether what an interrupted one has done can be taken back: no generation has begun."""
+        is_undoing = UNDOING in self.done
+        return is_undoing or not (self.generations_begun or self.verb == _ONLY_FINISHED)
+
+    def ways_out(self, finish: str) -> str:
+        """Return what to type of one that was interrupted, given what finishes it."""
+        undo = f"; or undo it: savepoints operations undo {self.id}" if self.can_be_undone else ""
+        return f"{finish}{undo}"
 
     @property
     def members(self) -> Mapping[str, Mapping[str, Any]]:
@@ -321,8 +334,7 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
     return UnfinishedOperationError(
         f"{operation.verb} {operation.id} of {operation.query} was interrupted; done so far: "
         f"{operation.done_text}",
-        hint=f"finish it first: {operation.command}; or undo it: "
-        f"savepoints operations undo {operation.id}",
+        hint=operation.ways_out(f"finish it first: {operation.command}"),
         query=operation.query,
         operation=operation.id,
     )

@@ -154,7 +154,7 @@ class Catalog:
 
     def find(self, name: str, *, query: str | None = None) -> Savepoint:
         """Return the one savepoint that a name means; see `resolve`."""
-        alone = self.any_line or not _is_relative(name)
+        alone = self.any_line or not is_relative(name)
         generations = [] if alone else Generations(self.root, self.tables).all()
         return resolve(self.all(), name, query=query, generations=generations)
 
@@ -230,7 +230,7 @@ def resolve(
     ]
     if query is not None and not mine:
         raise _none_of(query, name, sorted({one.query for one in savepoints}))
-    if _is_relative(name):
+    if is_relative(name):
         usable = _of_one_query([one for one in mine if one.state == "complete"], name)
         alive = _alive(usable, savepoints, generations)
         left = [one for one in usable if one.edit is None and one not in alive]
@@ -251,7 +251,8 @@ def resolve(
     raise _not_found(name, query, len(mine))
 
 
-def _is_relative(name: str) -> bool:
+def is_relative(name: str) -> bool:
+    """Return True for a name whose meaning changes as savepoints are taken and rolled back."""
     return name.startswith("@") or _LATEST.fullmatch(name) is not None
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from savepoints.io import Location
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
+from savepoints.store.tables.merge_ledger import DROPPED
 from savepoints.store.tables.open_tables import OpenTables
 
 Result = Literal["done", "failed", "skipped"]
@@ -67,6 +68,12 @@ class Event:
     def broken(self) -> frozenset[str]:
         """Queries of which a verification found a savepoint broken."""
         return frozenset(filter(None, self.parameters.get(BROKEN, "").split(", ")))
+
+    @property
+    def merged_dropped(self) -> bool:
+        """Whether what Spark had dropped was merged by it, also if that was nothing."""
+        what = (self.verb, self.result, self.parameters.get("batch"))
+        return what == ("merge", "done", DROPPED)
 
 
 @dataclass(frozen=True)

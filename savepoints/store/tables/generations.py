@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from savepoints.errors import QueryNotFoundError, StalePlanError, UsageError
@@ -79,12 +80,18 @@ class Generations:
             raise self.unknown(query)
         return found
 
-    def unknown(self, query: str) -> QueryNotFoundError:
-        """Return the error for a query that the store does not know."""
-        known = sorted({one.query for one in self.all()})
+    def unknown(self, query: str, others: Iterable[str] = ()) -> QueryNotFoundError:
+        """Return the error for a query that the store does not know.
+
+        Args:
+            others: Queries that are known, although the store has no generation of them.
+        """
+        known = sorted({*others, *(one.query for one in self.all())})
+        near = get_close_matches(query, known, n=1)
         return QueryNotFoundError(
             f"the store {self.root} has no query {query!r}",
-            hint=f"name one of its queries: {', '.join(known)}"
+            hint=(f"did you mean {near[0]}? " if near else "")
+            + f"name one of its queries: {', '.join(known)}"
             if known
             else f"take a savepoint of it: savepoints create {query} --checkpoint URI, or "
             f"attached.create() in its driver; with an App: savepoints run {query}",

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from savepoints.cli.commands.operations_ import _RESULTS
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.operations import unfinished
 from savepoints.operations.rollback import rollback
 from savepoints.store.locks.journal import Journal, Operation
 from tests.cli.conftest import Call
+from tests.reference.documents import DOCUMENTS
 from tests.samples import take, unpack
 
 pytestmark = pytest.mark.drawn(3)
@@ -41,10 +44,7 @@ def test_an_unfinished_operation_is_listed_and_shown(
     assert "unfinished" in listed.out
     document = call("operations", "list", "--query", "totals", "-o", "json", *store).document
     assert [(one["id"], one["verb"]) for one in document["operations"]] == [(begun, "rollback")]
-    assert (
-        call("operations", "list", "--query", "other", "-o", "json", *store).document["operations"]
-        == []
-    )
+    assert call("operations", "list", "--query", "other", *store).code == 10
 
     shown = call("operations", "show", begun[:14], *store)
     assert "not done" in shown.out
@@ -138,3 +138,13 @@ def test_metrics_as_text_as_json_and_as_a_file(
     assert call("metrics", "--to", str(path), *store).code == 0
     assert line in path.read_text().splitlines()
     assert call("metrics", "--to", str(path), "--serve", "0", *store).code == 2
+
+
+def test_trap_the_result_of_a_correction_that_was_resumed_had_no_name() -> None:
+    """It was finished, and then the command failed; and plans were described as something else."""
+    documents = DOCUMENTS["operations resume"]
+    plans = {document.fields["plan"][0] for document in documents if "plan" in document.fields}
+    results = {name for document in documents for name in document.fields} - {"dry_run", "plan"}
+
+    assert plans == {one.plan for one in unfinished._VERBS.values()}
+    assert {_RESULTS[verb] for verb in unfinished._VERBS} == results

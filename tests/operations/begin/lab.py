@@ -90,7 +90,8 @@ class Lab:
             app_name=app.name,
             checkpoints=str(self.directory / "checkpoints"),
             outputs={"out": str(self.directory / query)},
-            tables=dict.fromkeys(app.inputs, str(self.directory / "events")),
+            # Another spelling than the one in which places are compared.
+            tables=dict.fromkeys(app.inputs, f"file://{self.directory / 'events'}/"),
         )
 
     def query(self, name: str, program: str) -> Query:

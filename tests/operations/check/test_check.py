@@ -25,12 +25,13 @@ from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.check import access
 from savepoints.operations.check.check import check
 from savepoints.operations.inspect.findings import Seen
-from savepoints.operations.maintain import rebuild_catalog
+from savepoints.operations.maintain import expire, rebuild_catalog
 from savepoints.operations.rollback import rollback
 from savepoints.outputs.delta import retention
 from savepoints.store import batch_log
 from savepoints.store.locks import lease
 from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.retention_policy import RetentionPolicy
 from savepoints.store.savepoint import manifest
 from tests.denied import denied, unconditional
 from tests.samples import lasting, query_id, savepoint, take, unpack
@@ -488,3 +489,54 @@ def test_trap_a_finished_journal_that_is_gone_is_noticed_by_nobody(
     local_store.root.delete([f"operations/finished/{plan.operation_id}.json"])
 
     assert "but its journal in operations/ is missing" in seen(local_store)[name].seen
+
+
+def periodic(store: Store, place: Location) -> None:
+    """Let a query have taken three savepoints by itself, an hour apart."""
+    checkpoint = unpack("changelog", place / "checkpoint")
+    for hours in (3, 2, 1):
+        one = take(store, checkpoint)
+        at = utc_now() - timedelta(hours=hours)
+        store.catalog.put([dataclasses.replace(one, kind="periodic", created_at=at)])
+
+
+def test_trap_savepoints_that_nothing_ever_deletes_were_no_matter(
+    local_store: Store, on_local: Location
+) -> None:
+    """A query that saves itself every ten minutes fills the bucket, and `check` said `ok`."""
+    periodic(local_store, on_local)
+    last = RetentionSettings(keep_last=1)
+
+    nothing = seen(local_store)["retention of totals"]
+    not_applied = seen(local_store, Settings(retention=last))["retention of totals"]
+    kept = [
+        seen(local_store, Settings(retention=rules))["retention of totals"]
+        for rules in (
+            RetentionSettings(keep_last=1, after_savepoint=True),
+            RetentionSettings(keep_last=3),
+            RetentionSettings(keep_last=-1),
+        )
+    ]
+    expire.execute(expire.plan(local_store, RetentionPolicy(keep_last=1)), local_store)
+    by_hand = seen(local_store)["retention of totals"]
+
+    assert (nothing.grade, not_applied.grade) == ("warning", "warning")
+    assert "none is ever deleted: 3 savepoints so far" in nothing.seen
+    assert "keep_last = -1" in nothing.advice
+    assert "2 of 3 savepoints are not kept by the rules (1 last)" in not_applied.seen
+    assert "savepoints expire --query totals --yes" in not_applied.advice
+    assert {one.grade for one in (*kept, by_hand)} == {"ok"}
+    assert len(local_store.catalog.all()) == 1
+
+
+def test_a_query_that_is_saved_by_hand_needs_no_rules(
+    local_store: Store, on_local: Location
+) -> None:
+    saved(on_local, local_store)
+    totals = QuerySettings(app="jobs:app", checkpoints=str(on_local), every="10m")
+
+    assert "retention of totals" not in seen(local_store)
+    assert (
+        seen(local_store, Settings(queries={"totals": totals}))["retention of totals"].grade
+        == "warning"
+    )

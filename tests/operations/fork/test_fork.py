@@ -27,6 +27,7 @@ from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.operations import unfinished
 from savepoints.operations.fork import fork, fork_plan
+from savepoints.operations.fork.compared_queries import common_archives, compared_query
 from savepoints.operations.fork.fork import Forked
 from savepoints.operations.fork.fork_plan import ForkOptions, ForkPlan
 from savepoints.operations.inspect import lineage
@@ -377,6 +378,35 @@ def test_flags_that_contradict_the_settings_are_refused(
 
     with pytest.raises(UsageError, match=r"contradicts \[queries.variant\]"):
         bound.plan("variant", **asked)
+
+
+def test_trap_a_place_in_another_spelling_contradicted_the_settings(origin: Origin) -> None:
+    mine = str(origin.place / "mine")
+    bound = origin.with_table("variant", outputs={"totals": mine})
+
+    planned = bound.plan(
+        "variant", outputs={"totals": f"file://{mine}/"}, checkpoints=f"{origin.place}/own/"
+    )
+
+    assert [one.uri for one in planned.outputs] == [mine]
+
+
+def test_trap_an_archive_in_another_spelling_was_none_that_two_queries_have(
+    origin: Origin,
+) -> None:
+    """So what only the archive still has could not be compared."""
+    archive = str(origin.place / "archive")
+    bound = origin.with_table(
+        "variant", outputs={"totals": str(origin.place / "mine")}, archives={"orders": archive}
+    )
+    bound.fork()
+    queries = bound.store.settings.queries
+    mine = queries[ORIGIN].model_copy(update={"archives": {"orders": f"file://{archive}/"}})
+    settings = bound.store.settings.model_copy(update={"queries": {**queries, ORIGIN: mine}})
+
+    compared = [compared_query(bound.store, one, settings) for one in (ORIGIN, "variant")]
+
+    assert common_archives(compared) == [archive]
 
 
 def test_settings_that_lack_what_the_fork_needs_are_refused(origin: Origin) -> None:

@@ -64,7 +64,6 @@ def test_trap_of_two_savepoints_with_one_tag_the_older_one_was_the_group_s(
     store = queries.configured_store
     store.catalog.relabel([second.id], lambda labels: replace(labels, tags=("group",)))
     calls: list[Callable[[], object]] = [
-        lambda: groups.groups(store, "bronze"),
         lambda: group_savepoint.read(store, "bronze", "group"),
         lambda: group_savepoint.plan(store, "bronze", name="group"),
         lambda: groups.plan_copy(store, "bronze", str(on_local / "to"), name="group"),
@@ -75,8 +74,28 @@ def test_trap_of_two_savepoints_with_one_tag_the_older_one_was_the_group_s(
             call()
         assert "savepoints tag ID group --move" in refused.value.hint
 
+    taken(queries, "other")
+    other, half = groups.groups(store, "bronze")
+    assert (other.tag, other.problems) == ("other", ()), "its tag is not concerned"
+    assert (half.tag, half.ambiguous, half.missing) == ("group", ("gold",), ())
+    (said,) = half.problems
+    assert second.id in said
+    assert said.endswith("finish it with savepoints tag ID group --move")
+
     tag.execute(tag.plan(store, second.id, add=["group"], move=True), store)
     assert second.id in [one.id for one in group_savepoint.read(store, "gold", "group").savepoints]
+
+
+def test_trap_a_tag_of_one_query_that_is_half_moved_was_a_group(queries: Queries) -> None:
+    """In which all the other queries were said to be missing."""
+    taken(queries, "whole")
+    gold = next(one for one in queries.store.catalog.all() if one.query == "gold")
+    second = take(queries.store, queries.checkpoint("gold"), query="gold")
+    store = queries.configured_store
+    for one in (gold, second):
+        store.catalog.relabel([one.id], lambda old: replace(old, tags=(*old.tags, "release")))
+
+    assert [one.tag for one in groups.groups(store, "bronze")] == ["whole"]
 
 
 def test_it_is_copied_as_one_and_half_of_it_never(queries: Queries, on_local: Location) -> None:

@@ -311,6 +311,11 @@ def test_settings_that_name_other_tables_for_a_fork_are_refused(line: Line) -> N
     with pytest.raises(UsageError, match=r"\[queries.gold_fix.tables\] in the settings names"):
         plan(line)
 
+    # What it would read, in another spelling.
+    tables = {name: f"file://{uri}_forks/silver_fix/" for name, uri in bound.tables.items()}
+    line.configured["gold_fix"] = line.configured["gold_fix"].model_copy(update={"tables": tables})
+    assert plan(line).queries[-1] == "gold_fix"
+
 
 def test_a_table_that_no_input_names_is_refused(line: Line) -> None:
     line.configured["gold"] = line.configured["gold"].model_copy(update={"tables": {}})

@@ -14,6 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from savepoints.checkpoint.cut import read_cut
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import (
+    CredentialsError,
     LockedError,
     NotAlignedError,
     NotFoundError,
@@ -29,6 +30,7 @@ from savepoints.io import Location
 from savepoints.model import Savepoint
 from savepoints.moments import rfc3339
 from savepoints.operations import unfinished
+from savepoints.operations.inspect.verify import verify
 from savepoints.operations.rollback import generation_change, rollback
 from savepoints.operations.rollback.generation_change import NewCheckpoint, Work
 from savepoints.operations.rollback.rollback import RollbackPlan
@@ -37,6 +39,7 @@ from savepoints.store import batch_log
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.texts import moment_text
+from tests.denied import denied
 from tests.killed import killed_at
 from tests.samples import contents, query_id, take, unpack, write
 from tests.store.tables.test_merge_ledger import merge
@@ -514,3 +517,54 @@ def test_an_interrupted_rollback_is_only_finished_as_it_was_begun(query: Query) 
     with pytest.raises(UnfinishedOperationError) as refused:
         query.plan(rewind_outputs=False)
     assert f"{plan.command}; or undo it" in refused.value.hint
+
+
+def test_trap_a_first_savepoint_that_fails_left_no_word_of_the_rollback(
+    on_s3: Location, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its generation had begun; the error named the keys alone, and hints an undo that is refused.
+
+    The same words, `latest~1`, mean another savepoint by then, or none: that was all they said.
+    """
+    store, live = Store.at(str(on_s3 / "store")).make(), unpack("rocksdb", on_s3 / "live")
+    saved = take(store, live, batch_id=1)
+    take(store, live)
+
+    def plan(name: str) -> RollbackPlan:
+        return rollback.plan(
+            store, name, to=str(on_s3 / "next"), sources=("keep:0",),
+            rewind_outputs=False, check_source=False, stopped=True,
+        )  # fmt: skip
+
+    begun = plan("latest~1")
+    manifest = f"savepoints/{begun.first_id}/manifest.json"
+    with denied(
+        s3_endpoint, lambda method, path, _: method == "PUT" and path.endswith(manifest)
+    ) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        with pytest.raises(CredentialsError) as failed:
+            rollback.execute(begun, store)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+
+    assert failed.value.message.startswith("generation 2 of totals has begun, but the rollback")
+    assert failed.value.hint.endswith(f"; then finish it: {begun.command}")
+    for refused in (
+        lambda: journal.refuse_unfinished(store.root, "totals"),
+        lambda: plan("latest~1"),
+    ):
+        with pytest.raises(UnfinishedOperationError) as told:
+            refused()
+        assert told.value.hint == f"finish it first: {begun.command}"
+    with pytest.raises(UsageError, match="generation 2 of totals has already begun"):
+        unfinished.undo_plan(store, begun.operation_id)
+
+    again = plan(saved.id)
+    assert again.resumed
+    assert again.command == begun.command
+    rollback.execute(again, store)
+
+    first = store.catalog.find("latest", query="totals")
+    assert (first.id, first.generation) == (begun.first_id, 2)
+    assert (first.cut.batch_id, first.cut.offsets) == (1, saved.cut.offsets)
+    assert verify(store, first.id, depth="checksums").grade == "ok"
+    journal.refuse_unfinished(store.root, "totals")

@@ -28,6 +28,7 @@ from savepoints.model import Edit, Generation, Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.rollback import rollback
 from savepoints.operations.run import recover
+from savepoints.operations.savepoint import create
 from savepoints.store.locks import journal, lease
 from tests.processes import killed_at, script_killed_at
 from tests.samples import contents, take, unpack
@@ -159,6 +160,29 @@ def test_what_is_gone_or_unreadable_is_made_anew_with_the_outputs_taken_back(
     assert events["recover"].savepoint == query.saved[1].id
     assert problem in events["recover"].message
     assert query.recover() is None
+
+
+def test_trap_a_checkpoint_without_its_state_was_that_of_a_query_without_state(
+    query: Query,
+) -> None:
+    """Not damaged, it was started, which Spark refuses; and saved, as the latest, without state."""
+    state = [one.path for one in query.checkpoint.list("state")]
+    assert query.saved[1].operators
+    query.checkpoint.delete(state)
+
+    found = recover.find_damage(query.store, query.generation, query.bound)
+    with pytest.raises(CheckpointDamagedError, match="has no state, although") as saving:
+        create.plan(query.store, query="totals", forms=("native",))
+    with pytest.raises(CheckpointDamagedError, match="has no state, although") as going_back:
+        rollback.plan(query.store, query.saved[0].id, stopped=True)
+
+    assert found is not None
+    assert f"no state, although its savepoint {query.saved[1].id} has" in found
+    assert "savepoints run totals --recover" in saving.value.hint
+    assert "--no-safety-savepoint" in going_back.value.hint
+    assert query.recover() == query.saved[1].id
+    assert query.checkpoint.list("state")
+    assert read_cut(query.checkpoint).cut.batch_id == 2
 
 
 def test_a_checkpoint_of_which_nothing_is_left(query: Query) -> None:

@@ -45,6 +45,28 @@ def test_a_begun_operation_refuses_its_query_and_no_other(place: Location) -> No
     assert "done so far: no steps" in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("verb", "steps"),
+    [
+        ("rollback", {"generation_begun": 2}),
+        ("pipeline rollback", {"silver.checkpoint_written": 2, "silver.generation_begun": 2}),
+        ("append", {}),
+    ],
+)
+def test_trap_the_refusal_names_an_undo_that_is_refused(
+    verb: str, steps: dict[str, int], place: Location
+) -> None:
+    """Once a generation has begun, or a topic has some events, it can only be finished."""
+    log = Journal.begin(place, dataclasses.replace(operation(), verb=verb))
+    for step, generation in steps.items():
+        log.record(step, generation=generation)
+
+    with pytest.raises(UnfinishedOperationError) as refused:
+        journal.refuse_unfinished(place, "orders")
+
+    assert refused.value.hint == "finish it first: savepoints rollback sp-1 --yes"
+
+
 def test_recorded_steps_are_found_by_the_next_process(place: Location) -> None:
     first = Journal.begin(place, operation())
     first.record("safety_savepoint", savepoint="sp-9")
