@@ -288,8 +288,24 @@ class Edit:
     rows_removed: int = 0
 
 
+# A query and the number of a generation of it.
+Place = tuple[str, int]
+
+
+class Placed:
+    """What belongs to one generation of a query."""
+
+    query: str
+    generation: int
+
+    @property
+    def place(self) -> Place:
+        """Which generation of which query."""
+        return self.query, self.generation
+
+
 @dataclass(frozen=True)
-class Savepoint(Result):
+class Savepoint(Placed, Result):
     """An immutable, self-contained copy of a cut, as the manifest and the catalog describe it.
 
     Attributes:
@@ -395,7 +411,7 @@ class Savepoint(Result):
 
 
 @dataclass(frozen=True)
-class Origin:
+class Origin(Placed):
     """What a generation began from, which stays known when the savepoint is gone.
 
     Attributes:
@@ -422,7 +438,7 @@ SUPERSEDED = "superseded by generation"
 
 
 @dataclass(frozen=True)
-class Generation(Result):
+class Generation(Placed, Result):
     """A generation of a query: one checkpoint directory.
 
     Attributes:

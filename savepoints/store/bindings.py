@@ -14,7 +14,7 @@ from typing import Any
 
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
-from savepoints.model import checked_name, from_json
+from savepoints.model import Placed, checked_name, from_json
 from savepoints.store.root import Store
 from savepoints.store.savepoint.sealed import Document
 
@@ -36,7 +36,7 @@ class CloneOf:
 
 
 @dataclass(frozen=True)
-class Binding:
+class Binding(Placed):
     """What one generation of a query is bound to.
 
     Attributes:

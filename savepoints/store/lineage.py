@@ -14,7 +14,7 @@ from functools import cache, partial
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.io import Location, in_parallel
-from savepoints.model import Generation, Savepoint
+from savepoints.model import Generation, Place, Savepoint
 from savepoints.store import batch_log, checked_programs
 from savepoints.store.batch_log import Batch
 from savepoints.store.locks import journal
@@ -36,8 +36,6 @@ _OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline p
 RESET = "reset"
 # They go on at other offsets only where somebody has given them for a source.
 _MAY_CHOOSE_OFFSETS = frozenset({ROLLBACK, "create"})
-# A query and the number of a generation of it.
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class GenerationHistory:
         reset = any(
             _is_empty_reset(one) and one.begun_at > merge.at
             for one in self.generations
-            if (one.query, one.generation) in known
+            if one.place in known
         )
         return reset and all(
             beginning.get(topic, {}).get(part, 0) >= offset
@@ -112,7 +110,7 @@ class Reach:
 
     def has(self, savepoint: Savepoint) -> bool:
         """Return True if a savepoint lies within."""
-        place = (savepoint.query, savepoint.generation)
+        place = savepoint.place
         if place not in self.newest or savepoint.edit is not None:
             return False
         newest = self.newest[place]
@@ -125,7 +123,7 @@ class Reach:
         def age(one: Savepoint | None) -> tuple[int, int]:
             if one is None:
                 return len(order), 0
-            return order.index((one.query, one.generation)), -one.cut.batch_id
+            return order.index(one.place), -one.cut.batch_id
 
         return max(savepoints, key=age)
 
@@ -137,7 +135,7 @@ class Reach:
         """
         if savepoint is None:
             return bool(self.crossed)
-        return (savepoint.query, savepoint.generation) in self.earlier
+        return savepoint.place in self.earlier
 
 
 def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach:
@@ -146,7 +144,7 @@ def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach
     Args:
         across_promotions: Go on before promotions and the starts of forks, into other queries.
     """
-    generations = {(one.query, one.generation): one for one in store.generations.all()}
+    generations = {one.place: one for one in store.generations.all()}
     savepoints = {one.id: one for one in store.catalog.all()}
     begun = cache(partial(journal.by_generation, store.root))  # Few lines need it, none twice.
     found = Reach({}, {})
@@ -173,7 +171,7 @@ def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach
         found = _with(found, at, until, first=origin.batch_id + 1)
         if origin.is_edited:
             return replace(found, ends_with=f"the state of {at.begun_from} was edited")
-        before = generations.get((origin.query, origin.generation))
+        before = generations.get(origin.place)
         if before is None or (before.query != at.query and not may_cross):
             other = f"{where} began from {at.begun_from} of {origin.query}"
             return replace(found, ends_with=other)
@@ -207,7 +205,7 @@ def read_otherwise(
     first = dict(known.first)
     places = list(known.newest)
     if since is not None:
-        oldest = (since.query, since.generation)
+        oldest = since.place
         first[oldest] = since.cut.batch_id + 1
         places = places[: places.index(oldest) + 1]
     programs = in_parallel(lambda place: checked_programs.read(store.root, *place), places)
@@ -223,7 +221,7 @@ def read_otherwise(
 
 def _with(found: Reach, one: Generation, until: int | None, *, first: int) -> Reach:
     """Return it with a generation, from its first batch that counts up to its newest one."""
-    place = (one.query, one.generation)
+    place = one.place
     return replace(
         found,
         newest={**found.newest, place: until},
@@ -233,14 +231,14 @@ def _with(found: Reach, one: Generation, until: int | None, *, first: int) -> Re
 
 
 def _begins_with_events(
-    generation: Generation, begun: Callable[[], Mapping[tuple[str, int], Operation]]
+    generation: Generation, begun: Callable[[], Mapping[Place, Operation]]
 ) -> bool:
     """Return True unless something else than events made what a generation begins with.
 
     Args:
         begun: Reads the operations that began generations.
     """
-    place = (generation.query, generation.generation)
+    place = generation.place
     if generation.begun_by == ROLLBACK:
         operation = begun().get(place)
         return operation is None or not operation.starts
@@ -279,11 +277,7 @@ def of_topics(store: Store, generation: Generation) -> list[Savepoint]:
     They are its own, and the one that it began from.
     """
     saved = store.catalog.all()
-    own = [
-        one
-        for one in saved
-        if (one.query, one.generation) == (generation.query, generation.generation)
-    ]
+    own = [one for one in saved if one.place == generation.place]
     origin = [one for one in saved if one.id == generation.begun_from]
     return [*own, *(as_begun_with(generation, one) for one in origin)]
 

@@ -100,10 +100,7 @@ class StoreFacts:
 
     def is_undo(self, begun: Generation) -> bool:
         """Return True if a generation began because an operation was undone."""
-        return any(
-            one.is_undo and (begun.query, begun.generation) in one.generations_begun
-            for one in self.operations
-        )
+        return any(one.is_undo and begun.place in one.generations_begun for one in self.operations)
 
     def shows(self, moment: datetime) -> bool:
         """Return True if the page shows what happened then."""

@@ -221,9 +221,7 @@ def _saved(store: Store, generation: Generation) -> list[Savepoint]:
     return [
         one
         for one in store.catalog.all()
-        if (one.query, one.generation) == (generation.query, generation.generation)
-        and one.state == "complete"
-        and one.edit is None
+        if one.place == generation.place and one.state == "complete" and one.edit is None
     ]
 
 

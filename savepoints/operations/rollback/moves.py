@@ -40,17 +40,17 @@ def since(store: Store, savepoint: Savepoint) -> list[Moved]:
     Returns:
         The newest first.
     """
-    generations = {(one.query, one.generation): one for one in store.generations.all()}
+    generations = {one.place: one for one in store.generations.all()}
     at: Generation | None = store.generations.current(savepoint.query)
     if at is None or not (at.begun_from and at.went_on_after(savepoint.created_at)):
         return []
     begun, found = journal.by_generation(store.root), []
     while at is not None and at.begun_from and at.went_on_after(savepoint.created_at):
-        moved = Moved(at, begun.get((at.query, at.generation)))
+        moved = Moved(at, begun.get(at.place))
         if _is_move(moved, savepoint):
             found.append(moved)
         came = at.origin
-        at = None if came is None else generations.get((came.query, came.generation))
+        at = None if came is None else generations.get(came.place)
     return found
 
 

@@ -232,7 +232,7 @@ def _evidence(store: Store, generation: Generation, bound: QuerySettings) -> str
     if generation.begun_from is not None:
         return f"it was written from {generation.begun_from}"
     for savepoint in store.catalog.all():
-        if (savepoint.query, savepoint.generation) == (generation.query, generation.generation):
+        if savepoint.place == generation.place:
             return f"savepoint {savepoint.id} was taken at its batch {savepoint.cut.batch_id}"
     for name, uri in bound.outputs.items():
         app = app_id(generation.query, name, generation.generation)

@@ -39,7 +39,7 @@ class Generations:
         found = [_from_row(row) for row in self._table.rows()]
         return sorted(
             (one for one in found if query is None or one.query == query),
-            key=lambda one: (one.query, one.generation),
+            key=lambda one: one.place,
             reverse=True,
         )
 
