@@ -272,9 +272,9 @@ def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:
 
 
 def of_topics(store: Store, generation: Generation) -> list[Savepoint]:
-    """Return the savepoints that tell of which topics a generation's offsets are, in any order.
+    """Return the savepoints that tell of which topics a generation's offsets are.
 
-    They are its own, and the one that it began from.
+    They are its own, the newest first, and the one that it began from.
     """
     saved = store.catalog.all()
     own = [one for one in saved if one.place == generation.place]

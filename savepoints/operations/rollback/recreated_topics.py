@@ -25,7 +25,7 @@ def find(
         SourceDataGoneError: If there are some, and what they had must not be given up.
     """
     recorded: dict[str, Savepoint] = {}
-    for one in _savepoints(context):
+    for one in lineage.of_topics(context.store, context.current):
         for topic in one.topics:
             recorded.setdefault(topic, one)
     names = {topic for one in positions for topic in one} & recorded.keys()
@@ -59,14 +59,3 @@ def notes(topics: Collection[str]) -> Iterator[str]:
             f"topic {one} has been deleted and recreated: none of its records counts as read, and "
             "partitions that do not move start at their first record"
         )
-
-
-def _savepoints(context: QueryContext) -> Iterator[Savepoint]:
-    """Return the savepoints whose offsets belong to the topics that the checkpoint reads."""
-    current = context.current
-    for one in context.history:
-        if one.generation == current.generation:
-            yield one
-    for one in context.history:
-        if one.id == current.begun_from:
-            yield lineage.as_begun_with(current, one)
