@@ -14,7 +14,8 @@ from typing import Any
 
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
-from savepoints.model import Placed, checked_name, from_json
+from savepoints.json_values import from_json
+from savepoints.model import Placed, checked_name
 from savepoints.store.root import Store
 from savepoints.store.savepoint.sealed import Document
 

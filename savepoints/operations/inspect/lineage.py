@@ -8,7 +8,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from savepoints.model import Generation, Place, Savepoint, to_json
+from savepoints.json_values import to_json
+from savepoints.model import Generation, Place, Savepoint
 from savepoints.moments import rfc3339
 from savepoints.operations.inspect.mermaid import quoted
 from savepoints.result import Result

@@ -12,7 +12,8 @@ from datetime import datetime
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, lowest_offsets
 from savepoints.checkpoint.logs.source_positions import going_on
 from savepoints.errors import NotAlignedError
-from savepoints.model import Generation, Place, Savepoint, from_json
+from savepoints.json_values import from_json
+from savepoints.model import Generation, Place, Savepoint
 from savepoints.moments import rfc3339
 from savepoints.operations.rollback import moves
 from savepoints.operations.rollback.moves import Moved

@@ -16,7 +16,8 @@ from typing import Any
 from savepoints import faults
 from savepoints.errors import LockedError, UnfinishedOperationError
 from savepoints.io import Location, ObjectInfo, in_parallel
-from savepoints.model import Place, from_json, to_json
+from savepoints.json_values import from_json, to_json
+from savepoints.model import Place
 from savepoints.moments import rfc3339, utc_now
 from savepoints.store.savepoint.sealed import Document
 

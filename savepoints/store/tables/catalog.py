@@ -15,7 +15,8 @@ from typing import Any
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.errors import AmbiguousNameError, QueryNotFoundError, SavepointNotFoundError
 from savepoints.io import Location
-from savepoints.model import Generation, Labels, Savepoint, SavepointState, from_json
+from savepoints.json_values import from_json
+from savepoints.model import Generation, Labels, Savepoint, SavepointState
 from savepoints.moments import parse_rfc3339, refuse_future, rfc3339
 from savepoints.store.savepoint import labels
 from savepoints.store.tables import columns, living_line

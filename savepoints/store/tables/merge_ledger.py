@@ -17,7 +17,8 @@ from typing import Any, Literal
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import Generation, OutputVersion, Place, Placed, Savepoint, to_json
+from savepoints.json_values import to_json
+from savepoints.model import Generation, OutputVersion, Place, Placed, Savepoint
 from savepoints.result import Result
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
