@@ -487,6 +487,11 @@ class Generation(Placed, Result):
         return self.ended_why is not None and self.ended_why.startswith(SUPERSEDED)
 
     @property
+    def is_empty_reset(self) -> bool:
+        """Whether it began with nothing, at offsets that somebody chose."""
+        return self.begun_by == "reset" and self.begun_from is None
+
+    @property
     def is_promoted(self) -> bool:
         """Whether a fork took over in it, alone or with others."""
         return self.begun_by in {"promote", "pipeline promote"}

@@ -43,7 +43,7 @@ def of_store(store: Store) -> Figures:
     kafka = store.settings.kafka
     if not kafka.bootstrap_servers:
         return {}
-    current = [one for one in store.generations.all() if one.status == "current"]
+    current = store.generations.living()
     live = dict(zip((one.query for one in current), in_parallel(_live, current), strict=True))
     saved = _newest_savepoints(store, current)
     names = {topic for at in live.values() for topic in at}
@@ -140,7 +140,5 @@ def _newest_savepoints(store: Store, current: list[Generation]) -> list[Savepoin
         bound = queries.get(query)
         if bound is not None and bound.archives:
             continue
-        line = living_line.of_query(query, generations, catalog)
-        mine = [one for one in catalog if one.query == query and one.state == "complete"]
-        found += line.backwards(mine)[:1]
+        found += living_line.whole(query, generations, catalog)[:1]
     return found

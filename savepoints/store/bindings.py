@@ -124,9 +124,7 @@ def complete(store: Store, *, generations: Mapping[str, int] | None = None) -> S
     settings = store.settings
     if not store.root.list(DIRECTORY):
         return settings
-    current = {
-        one.query: one.generation for one in store.generations.all() if one.status == "current"
-    }
+    current = {one.query: one.generation for one in store.generations.living()}
     for query, generation in {**current, **(generations or {})}.items():
         settings = apply(settings, query, find(store.root, query, generation))
     return settings

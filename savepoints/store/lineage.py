@@ -74,7 +74,7 @@ class GenerationHistory:
         """
         known = self.ancestry(live.query, live.generation).generations
         reset = any(
-            _is_empty_reset(one) and one.begun_at > merge.at
+            one.is_empty_reset and one.begun_at > merge.at
             for one in self.generations
             if one.place in known
         )
@@ -242,18 +242,13 @@ def _begins_with_events(
     if generation.begun_by == ROLLBACK:
         operation = begun().get(place)
         return operation is None or not operation.starts
-    if generation.begun_by in _PLAIN or _is_empty_reset(generation):
+    if generation.begun_by in _PLAIN or generation.is_empty_reset:
         return True
     if generation.begun_by != TOGETHER:
         return False
     operation = begun().get(place)
     # A reader of a topic is set behind the records that were taken back, which are still there.
     return operation is not None and not operation.members[generation.query]["topic_reads"]
-
-
-def _is_empty_reset(generation: Generation) -> bool:
-    """Return True for a generation that begins with nothing, at offsets that somebody chose."""
-    return generation.begun_by == RESET and generation.begun_from is None
 
 
 def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:

@@ -111,7 +111,7 @@ def execute(plan: EndPlan, store: Store) -> EndPlan:
 def _own_tables(store: Store, query: str) -> tuple[str, ...]:
     """Return the tables of a query that no other query that has not ended writes."""
     settings = bindings.complete(store)
-    others = {one.query for one in store.generations.all() if one.status == "current"} - {query}
+    others = {one.query for one in store.generations.living()} - {query}
     theirs = {
         str(Uri.parse(uri))
         for other in others

@@ -90,7 +90,7 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
     anew = [
         one.begun_at
         for one in history.generations
-        if one.begun_by == RESET and one.begun_from is None and one.place in ancestry.generations
+        if one.is_empty_reset and one.place in ancestry.generations
     ]
     may_skip = [
         one

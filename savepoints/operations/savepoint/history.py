@@ -20,9 +20,7 @@ def history(store: Store, query: str) -> list[Savepoint]:
     only what a generation began from.
     """
     store.generations.current(query)
-    known = store.catalog.all()
-    line = living_line.of_query(query, store.generations.all(), known)
-    return line.backwards(one for one in known if one.query == query and one.state == "complete")
+    return living_line.whole(query, store.generations.all(), store.catalog.all())
 
 
 def newest(store: Store, query: str) -> Savepoint | None:

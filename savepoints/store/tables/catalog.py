@@ -233,7 +233,7 @@ def resolve(
         raise _none_of(query, name, sorted({one.query for one in savepoints}))
     if _is_relative(name):
         usable = _of_one_query([one for one in mine if one.state == "complete"], name)
-        alive = _alive(usable, savepoints, generations)
+        alive = living_line.whole(usable[0].query, generations, savepoints) if usable else []
         left = [one for one in usable if one.edit is None and one not in alive]
         if name.startswith("@"):
             return _by_time(name, query, alive, left)
@@ -273,14 +273,6 @@ def _by_time(
 
 def _committed_at(savepoint: Savepoint) -> datetime:
     return savepoint.cut.committed_at
-
-
-def _alive(
-    usable: Sequence[Savepoint], savepoints: Sequence[Savepoint], generations: Sequence[Generation]
-) -> list[Savepoint]:
-    if not usable:
-        return []
-    return living_line.of_query(usable[0].query, generations, savepoints).backwards(usable)
 
 
 def _of_one_query(savepoints: list[Savepoint], name: str) -> list[Savepoint]:

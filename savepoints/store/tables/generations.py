@@ -43,6 +43,10 @@ class Generations:
             reverse=True,
         )
 
+    def living(self) -> list[Generation]:
+        """Return the generation that `run` starts of each query that has not ended."""
+        return [one for one in self.all() if one.status == "current"]
+
     def find_current(self, query: str) -> Generation | None:
         """Return the generation that `run` starts, None when the query has none yet."""
         return next((one for one in self.all(query) if one.status == "current"), None)

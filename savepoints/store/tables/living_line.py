@@ -68,6 +68,14 @@ def of_query(
     return _line(query, mine, begun, {one.id: one for one in savepoints})
 
 
+def whole(
+    query: str, generations: Iterable[Generation], savepoints: Sequence[Savepoint]
+) -> list[Savepoint]:
+    """Return the whole savepoints that a query's present comes from, the newest first."""
+    mine = [one for one in savepoints if one.query == query and one.state == "complete"]
+    return of_query(query, generations, savepoints).backwards(mine)
+
+
 def left(savepoints: Sequence[Savepoint], generations: Sequence[Generation]) -> Mapping[str, str]:
     """Find the savepoints of batches that no longer belong to the present of their queries.
 

@@ -24,8 +24,6 @@ from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.open_tables import OpenTables
 
-# A generation that begins so with nothing reads everything once more, what was merged too.
-_REREADS_EVERYTHING = "reset"
 # What `Merge.batch` is of events that the query had read, and dropped as late.
 DROPPED = "dropped"
 MergePolicy = Literal["exact", "append", "replay-all", "merge-function"]
@@ -190,11 +188,8 @@ def ancestry(
             found.update(_generation(name) for name in recorded[at])
             break
         reached = by_number.get(at)
-        if (
-            reached is not None
-            and reached.begun_from is None
-            and reached.begun_by == _REREADS_EVERYTHING
-        ):
+        if reached is not None and reached.is_empty_reset:
+            # It reads everything once more, what was merged, too.
             at = max((one for one in by_number if one < at and one[0] == at[0]), default=None)
             continue
         if reached is None or reached.begun_from is None:
