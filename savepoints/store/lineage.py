@@ -238,17 +238,23 @@ def _begins_with_events(
     Args:
         begun: Reads the operations that began generations.
     """
-    place = generation.place
+    if generation.begun_by in {ROLLBACK, TOGETHER}:
+        return not goes_elsewhere(generation, begun().get(generation.place))
+    return generation.begun_by in _PLAIN or generation.is_empty_reset
+
+
+def goes_elsewhere(generation: Generation, by: Operation | None) -> bool:
+    """Return True if a generation began elsewhere in its sources than the state that it has.
+
+    Args:
+        by: What began it; None if its journal is gone.
+    """
     if generation.begun_by == ROLLBACK:
-        operation = begun().get(place)
-        return operation is None or not operation.starts
-    if generation.begun_by in _PLAIN or generation.is_empty_reset:
-        return True
-    if generation.begun_by != TOGETHER:
-        return False
-    operation = begun().get(place)
-    # A reader of a topic is set behind the records that were taken back, which are still there.
-    return operation is not None and not operation.members[generation.query]["topic_reads"]
+        return by is not None and bool(by.starts)
+    if generation.begun_by == TOGETHER:
+        # A reader of a topic is set behind the records that were taken back, which are still there.
+        return by is None or bool(by.members.get(generation.query, {}).get("topic_reads"))
+    return generation.begun_by == RESET and generation.begun_from is not None
 
 
 def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:

@@ -12,7 +12,7 @@ from shlex import quote
 
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.model import Generation, Savepoint
-from savepoints.store.lineage import RESET, TOGETHER
+from savepoints.store.lineage import TOGETHER, goes_elsewhere
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
@@ -55,15 +55,10 @@ def since(store: Store, savepoint: Savepoint) -> list[Moved]:
 
 
 def _is_move(one: Moved, savepoint: Savepoint) -> bool:
-    at, by = one.generation, one.by
-    if at.begun_by == RESET:
-        return True
-    if at.begun_by != TOGETHER:
-        return by is not None and bool(by.starts)
-    if by is None:
+    if one.by is None and one.generation.begun_by == TOGETHER:
         # It may have been set behind something in a topic.
         return bool(lowest_offsets(savepoint.cut.offsets))
-    return bool(by.members.get(at.query, {}).get("topic_reads"))
+    return goes_elsewhere(one.generation, one.by)
 
 
 def way_back(savepoint: Savepoint, moves: Sequence[Moved], *options: str) -> str:

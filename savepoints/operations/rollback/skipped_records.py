@@ -19,7 +19,7 @@ from savepoints.operations.rollback import moves
 from savepoints.operations.rollback.moves import Moved
 from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.reset_targets import Move, Passed, Skips
-from savepoints.store.lineage import RESET, ROLLBACK, TOGETHER, GenerationHistory
+from savepoints.store.lineage import RESET, ROLLBACK, TOGETHER, GenerationHistory, goes_elsewhere
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
@@ -100,7 +100,7 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
         and all(one.begun_at > other for other in anew)
     ]
     begun = journal.by_generation(store.root) if may_skip else {}
-    skipping = [one for one in may_skip if one.begun_by != ROLLBACK or _starts(begun, one)]
+    skipping = [one for one in may_skip if goes_elsewhere(one, begun.get(one.place))]
     skips = _skips(history, begun, [one for one in skipping if one.place in ancestry.generations])
     if ancestry.lost is not None:
         lost, gone = ancestry.lost
@@ -143,12 +143,6 @@ def read_again(store: Store, query: str, to: KafkaOffsets) -> Iterator[str]:
                     f"offsets {begin} to {end - 1} of topic {topic} partition {part} were rolled "
                     "back by a pipeline rollback, and will be read as well"
                 )
-
-
-def _starts(begun: _Begun, generation: Generation) -> tuple[str, ...]:
-    """Return where the sources of a generation were told to go on."""
-    found = begun.get(generation.place)
-    return found.starts if found else ()
 
 
 def _skips(history: GenerationHistory, begun: _Begun, skipping: Sequence[Generation]) -> Skips:
