@@ -24,7 +24,7 @@ pytestmark = pytest.mark.drawn(5)
 INTERVAL = 3
 _KILLED = """
 import json, sys
-from savepoints.model import from_json
+from savepoints.json_values import from_json
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 getattr(rewind, sys.argv[1])(from_json(Rewind, json.loads(sys.argv[2])), "op-1")
