@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from savepoints.checkpoint import position
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets, with_added
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
@@ -95,12 +95,13 @@ def restorable_until(
         0 when some are gone already; None when there is no limit, when it is not known, and for
         topics that are limited by size, of which only `list --check-sources` has an estimate.
     """
-    at = lowest_offsets(savepoint.cut.offsets)
-    read = {topic: known[topic] for topic in at if topic in known}
+    saved = lowest_offsets(savepoint.cut.offsets)
+    read = {topic: known[topic] for topic in saved if topic in known}
+    at = with_added(saved, {name: one.ranges for name, one in read.items()})
     if not at:
         return None
     if len(read) < len(at) or any(
-        savepoint.topics.get(name, one.id) != one.id or not _has(one, at[name])
+        one.is_another(savepoint.topics.get(name)) or not _has(one, at[name])
         for name, one in read.items()
     ):
         return 0.0

@@ -23,7 +23,7 @@ from tests.sources.reading import checkpoint_at
 NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:1")
 
 
-def topic(name: str, *ranges: tuple[int, int], topic_id: str = "one") -> Topic:
+def topic(name: str, *ranges: tuple[int, int], topic_id: str | None = "one") -> Topic:
     parts = {nr: Range(name, nr, *span) for nr, span in enumerate(ranges)}
     return Topic(name, topic_id, parts, None, "not asked")
 
@@ -48,6 +48,7 @@ def test_trap_a_recreated_topic_has_no_lag_rather_than_a_wrong_one(at: dict[int,
         ({"a": topic("a", (3, 10))}, "removed by retention"),
         ({"a": topic("a", (0, 1))}, "ends before the position"),
         ({"a": topic("a", (0, 10), topic_id="two")}, "recreated"),
+        ({"a": topic("a", (0, 10), (5, 8))}, "removed from a partition that was added since"),
     ],
 )
 def test_a_savepoint_whose_next_records_are_gone_was_restorable_until_0(
@@ -56,6 +57,14 @@ def test_a_savepoint_whose_next_records_are_gone_was_restorable_until_0(
     one = replace(savepoint(1, offsets=(kafka_position({"a": {0: 2}}),)), topics={"a": "one"})
 
     assert kafka_figures.restorable_until(one, known, NOWHERE, utc_now()) == 0, why
+
+
+def test_trap_a_broker_that_does_not_report_ids_has_all_that_it_has() -> None:
+    """It took the topic for another one, as `list --check-sources` never did."""
+    one = replace(savepoint(1, offsets=(kafka_position({"a": {0: 10}}),)), topics={"a": "one"})
+    known = {"a": topic("a", (0, 10), topic_id=None)}
+
+    assert kafka_figures.restorable_until(one, known, NOWHERE, utc_now()) is None
 
 
 def test_without_kafka_nothing_is_said_of_it(local_store: Store, on_local: Location) -> None:
