@@ -160,9 +160,8 @@ def require_same_topics(
     Args:
         has_all: Check, too, that all records from there on can still be read.
     """
-    known: dict[str, str] = {}
-    for one in sorted(lineage.of_topics(store, generation), key=lambda one: one.cut.batch_id):
-        known |= one.topics
+    recorded = lineage.topics_known(store, generation)
+    known = {topic: one.topics[topic] for topic, one in recorded.items()}
     if not known:
         return
     try:

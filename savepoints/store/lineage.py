@@ -283,6 +283,14 @@ def of_topics(store: Store, generation: Generation) -> list[Savepoint]:
     return [*own, *(as_begun_with(generation, one) for one in origin)]
 
 
+def topics_known(store: Store, generation: Generation) -> dict[str, Savepoint]:
+    """Return by topic the savepoint of the newest batch that tells of which a generation's are."""
+    found: dict[str, Savepoint] = {}
+    for one in sorted(of_topics(store, generation), key=lambda one: one.cut.batch_id):
+        found |= dict.fromkeys(one.topics, one)
+    return found
+
+
 def batches(store: Store, known: Reach, checkpoint: Location | None = None) -> dict[int, Batch]:
     """Return the batches that made the present, by number, as far as the batch log has them.
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import SourceDataGoneError
-from savepoints.model import Savepoint
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.store import lineage
@@ -24,10 +23,7 @@ def find(
     Raises:
         SourceDataGoneError: If there are some, and what they had must not be given up.
     """
-    recorded: dict[str, Savepoint] = {}
-    for one in lineage.of_topics(context.store, context.current):
-        for topic in one.topics:
-            recorded.setdefault(topic, one)
+    recorded = lineage.topics_known(context.store, context.current)
     names = {topic for one in positions for topic in one} & recorded.keys()
     ids = kafka_topics.ids(names, context.settings.kafka)
     found = sorted(topic for topic, id_ in ids.items() if recorded[topic].topics[topic] != id_)
