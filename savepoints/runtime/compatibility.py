@@ -160,8 +160,7 @@ def require_same_topics(
     Args:
         has_all: Check, too, that all records from there on can still be read.
     """
-    recorded = lineage.topics_known(store, generation)
-    known = {topic: one.topics[topic] for topic, one in recorded.items()}
+    known = lineage.topic_ids(store, generation)
     if not known:
         return
     try:

@@ -291,6 +291,12 @@ def topics_known(store: Store, generation: Generation) -> dict[str, Savepoint]:
     return found
 
 
+def topic_ids(store: Store, generation: Generation) -> dict[str, str]:
+    """Return the ids of the topics that a generation's offsets are of, as far as they are known."""
+    known = topics_known(store, generation)
+    return {topic: one.topics[topic] for topic, one in known.items()}
+
+
 def batches(store: Store, known: Reach, checkpoint: Location | None = None) -> dict[int, Batch]:
     """Return the batches that made the present, by number, as far as the batch log has them.
 

@@ -174,9 +174,7 @@ def _begin(
                 query=query,
             )
         begin = lowest_offsets(offset_log.read(checkpoint, committed[-1]).sources)
-        known = (None, committed[-1])
-        recorded = lineage.topics_known(store, generation)
-        ids = {topic: one.topics[topic] for topic, one in recorded.items()}
+        known, ids = (None, committed[-1]), lineage.topic_ids(store, generation)
     if not begin:
         raise UsageError(
             f"{query} does not read from Kafka, and the records left to read can be counted only "
