@@ -31,14 +31,18 @@ def topic(name: str, *ranges: tuple[int, int], topic_id: str | None = "one") -> 
 def test_lag_is_counted_by_topic_and_a_new_partition_counts_from_its_beginning() -> None:
     known = {"a": topic("a", (0, 10), (5, 8)), "b": topic("b", (0, 3))}
 
-    assert kafka_figures.lag({"a": {0: 4}, "b": {0: 3}}, known) == {"a": 6 + 3, "b": 0}
+    assert kafka_figures.lag({"a": {0: 4}, "b": {0: 3}}, known, {}) == {"a": 6 + 3, "b": 0}
 
 
-@pytest.mark.parametrize("at", [{0: 11}, {0: 4, 1: 0}])
-def test_trap_a_recreated_topic_has_no_lag_rather_than_a_wrong_one(at: dict[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("at", "ids"), [({0: 11}, {}), ({0: 4, 1: 0}, {}), ({0: 4}, {"a": "another", "b": "one"})]
+)
+def test_trap_a_recreated_topic_has_no_lag_rather_than_a_wrong_one(
+    at: dict[int, int], ids: dict[str, str]
+) -> None:
     known = {"a": topic("a", (0, 10)), "b": topic("b", (0, 3))}
 
-    assert kafka_figures.lag({"a": at, "b": {0: 1}, "gone": {0: 5}}, known) == {"b": 2}
+    assert kafka_figures.lag({"a": at, "b": {0: 1}, "gone": {0: 5}}, known, ids) == {"b": 2}
 
 
 @pytest.mark.parametrize(
@@ -118,3 +122,8 @@ def test_a_scrape_says_how_far_behind_a_query_is_and_how_long_it_can_be_restored
     gone = kafka_figures.of_store(local_store.with_settings(settings))
     assert gone[RESTORABLE_UNTIL] == {("q",): 0}
     assert gone[LAG] == found[LAG]
+
+    newest = replace(savepoint(4, query="q", offsets=saved), topics={other: "of a topic before"})
+    local_store.catalog.add(newest)
+    told = kafka_figures.of_store(local_store.with_settings(settings))
+    assert told[LAG] == {("q", name): 2, ("r", name): 2}
