@@ -46,11 +46,8 @@ def of_store(store: Store) -> Figures:
         return {}
     store = store.snapshot()
     current = store.generations.living()
-    live = dict(
-        zip(
-            (one.query for one in current), in_parallel(partial(_live, store), current), strict=True
-        )
-    )
+    places = in_parallel(partial(_live, store), current)
+    live = {one.query: place for one, place in zip(current, places, strict=True)}
     saved = _newest_savepoints(store, current)
     names = {topic for at, _ in live.values() for topic in at}
     names |= {topic for one in saved for topic in lowest_offsets(one.cut.offsets)}
