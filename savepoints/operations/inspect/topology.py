@@ -212,7 +212,7 @@ def _known(store: Store, settings: Settings, generation: Generation) -> _Known:
         _saved(store, generation),
         binding.clone_of if binding else {},
         _readers(store, generation.query),
-        history.origin(store, generation),
+        store.catalog.get(generation.begun_from),
         lineage.topic_ids(store, generation),
     )
 

@@ -195,7 +195,7 @@ def _made_anew(store: Store, query: str) -> str:
     What it began from is a savepoint of its origin, which is kept as long as the fork lives.
     """
     current = store.generations.current(query)
-    began = history.origin(store, current)
+    began = store.catalog.get(current.begun_from)
     by = journal.by_generation(store.root).get((query, current.generation))
     if by is None or by.verb not in _FORKS or began is None or began.state != "complete":
         return ""

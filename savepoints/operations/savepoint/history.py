@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
-from savepoints.model import Cut, Form, Generation, Savepoint
+from savepoints.model import Cut, Form, Savepoint
 from savepoints.operations.savepoint import forms
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
@@ -27,11 +27,6 @@ def newest(store: Store, query: str) -> Savepoint | None:
     """Return the newest savepoint that the current generation comes from, None without any."""
     known = history(store, query) if store.generations.find_current(query) else []
     return known[0] if known else None
-
-
-def origin(store: Store, generation: Generation) -> Savepoint | None:
-    """Return the savepoint that a generation began from, None without one that is still there."""
-    return next((one for one in store.catalog.all() if one.id == generation.begun_from), None)
 
 
 def dated(cut: Cut, origin: Savepoint | None) -> Cut:

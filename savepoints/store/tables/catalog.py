@@ -85,6 +85,10 @@ class Catalog:
         found = [_from_row(row) for row in self._table.rows()]
         return sorted(found, key=lambda one: one.taken_order, reverse=True)
 
+    def get(self, savepoint_id: str | None) -> Savepoint | None:
+        """Return the savepoint of an id, also one that is being removed; None without one."""
+        return next((one for one in self.all() if one.id == savepoint_id), None)
+
     def add(self, savepoint: Savepoint) -> None:
         """Add a savepoint, which makes it exist; adding it again changes nothing."""
         self._table.append([_to_row(savepoint)], key="id")
