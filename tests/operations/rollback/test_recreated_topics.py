@@ -14,7 +14,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.operations.rollback import reset, rollback
-from savepoints.operations.rollback.target import BeforeLast
+from savepoints.operations.rollback.target import AtBatch, BeforeLast
 from savepoints.runtime import compatibility
 from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.reset_targets import Target
@@ -171,3 +171,13 @@ def test_trap_a_fork_without_a_savepoint_of_its_own_knows_its_topic_by_what_it_b
 
     with pytest.raises(SourceDataGoneError, match=f"since savepoint {origin.id} was taken"):
         reset.plan(query.store, "trial", Target("earliest"), stopped=True)
+
+
+def test_trap_an_unsaved_batch_does_not_belong_to_the_new_topic_either(
+    query: Query, broker: Broker
+) -> None:
+    """Its rollback was carried out, outputs and all; then the query could not be run."""
+    recreate(query, broker)
+
+    with pytest.raises(SourceDataGoneError, match="deleted and recreated"):
+        rollback.plan(query.store, AtBatch(3), query=QUERY, stopped=True)
