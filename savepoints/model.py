@@ -7,21 +7,18 @@ store, the verbs and the command line.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from savepoints import notebook
 from savepoints.errors import UsageError
+from savepoints.json_values import to_json
 from savepoints.moments import rfc3339
 from savepoints.result import Result
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 _T = TypeVar("_T")
 
@@ -288,8 +285,24 @@ class Edit:
     rows_removed: int = 0
 
 
+# A query and the number of a generation of it.
+Place = tuple[str, int]
+
+
+class Placed:
+    """What belongs to one generation of a query."""
+
+    query: str
+    generation: int
+
+    @property
+    def place(self) -> Place:
+        """Which generation of which query."""
+        return self.query, self.generation
+
+
 @dataclass(frozen=True)
-class Savepoint(Result):
+class Savepoint(Placed, Result):
     """An immutable, self-contained copy of a cut, as the manifest and the catalog describe it.
 
     Attributes:
@@ -395,7 +408,7 @@ class Savepoint(Result):
 
 
 @dataclass(frozen=True)
-class Origin:
+class Origin(Placed):
     """What a generation began from, which stays known when the savepoint is gone.
 
     Attributes:
@@ -422,7 +435,7 @@ SUPERSEDED = "superseded by generation"
 
 
 @dataclass(frozen=True)
-class Generation(Result):
+class Generation(Placed, Result):
     """A generation of a query: one checkpoint directory.
 
     Attributes:
@@ -474,47 +487,11 @@ class Generation(Result):
         return self.ended_why is not None and self.ended_why.startswith(SUPERSEDED)
 
     @property
+    def is_empty_reset(self) -> bool:
+        """Whether it began with nothing, at offsets that somebody chose."""
+        return self.begun_by == "reset" and self.begun_from is None
+
+    @property
     def is_promoted(self) -> bool:
         """Whether a fork took over in it, alone or with others."""
         return self.begun_by in {"promote", "pipeline promote"}
-
-
-def to_json(value: Any) -> Any:  # noqa: ANN401  (JSON is Any)
-    """Turn the frozen values of this module into JSON values."""
-    if value is None or value.__class__ in {str, int, bool}:
-        return value  # Nearly all, so first.
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: to_json(item) for name, item in vars(value).items()}
-    if isinstance(value, datetime):
-        return rfc3339(value)
-    if isinstance(value, Mapping):
-        return {str(key): to_json(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
-    return round(value, 3) if isinstance(value, float) else value
-
-
-def from_json(kind: type[_T], data: Mapping[str, Any]) -> _T:
-    """Read a frozen value, and those in it, from what `to_json` wrote of it.
-
-    Raises:
-        ValueError: If a field is missing, of another type, or not known to this version.
-    """
-    from pydantic import ValidationError
-
-    try:
-        of: Any = kind
-        value: _T = _reader(of).validate_python([data])[0]
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field_name = ".".join(map(str, first["loc"][1:]))
-        raise ValueError(f"{field_name}: {first['msg']}") from None
-    return value
-
-
-@functools.cache
-def _reader(kind: type) -> TypeAdapter[Any]:
-    from pydantic import ConfigDict, TypeAdapter
-
-    # Of a list: what is true of unknown fields of a dataclass alone would have to stand in it.
-    return TypeAdapter(list[kind], config=ConfigDict(extra="forbid"))  # type: ignore[valid-type]

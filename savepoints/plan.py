@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from savepoints import notebook
-from savepoints.model import to_json
+from savepoints.json_values import to_json
 
 # Receives one line about a long operation's progress; the caller decides how to show it.
 Progress = Callable[[str], None]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.errors import UsageError
+from savepoints.json_values import from_json
 from savepoints.model import (
     Cost,
     Cut,
@@ -20,7 +21,6 @@ from savepoints.model import (
     OutputVersion,
     Savepoint,
     checked_name,
-    from_json,
     is_id,
     new_id,
 )

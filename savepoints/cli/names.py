@@ -66,9 +66,8 @@ def _savepoints(store: Store) -> Iterable[tuple[str, str]]:
 
 
 def _queries(store: Store) -> Iterable[tuple[str, str]]:
-    for one in store.generations.all():
-        if one.status == "current":
-            yield one.query, f"generation {one.generation}"
+    for one in store.generations.living():
+        yield one.query, f"generation {one.generation}"
 
 
 def _operations(store: Store) -> Iterable[tuple[str, str]]:

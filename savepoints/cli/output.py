@@ -23,7 +23,7 @@ from rich.text import Text
 
 from savepoints.config import secrets
 from savepoints.errors import SavepointsError
-from savepoints.model import to_json
+from savepoints.json_values import to_json
 from savepoints.plan import Plan
 
 SCHEMA_VERSION = 1

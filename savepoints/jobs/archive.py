@@ -24,7 +24,7 @@ from savepoints.config import settings as config_settings
 from savepoints.config.duration import parse_duration
 from savepoints.config.settings import Settings
 from savepoints.errors import SavepointsError, UsageError
-from savepoints.model import to_json
+from savepoints.json_values import to_json
 from savepoints.observe import logs
 from savepoints.runtime import app as apps
 from savepoints.runtime.inputs import Inputs

@@ -27,7 +27,7 @@ from savepoints.config.secrets import mask, mask_command, mask_url, masked
 from savepoints.config.settings import HookSettings
 from savepoints.config.values import HookEvent
 from savepoints.errors import message_of
-from savepoints.model import to_json
+from savepoints.json_values import to_json
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from savepoints.checkpoint import position
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets, with_added
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
 from savepoints.io import Location, in_parallel
@@ -19,7 +20,7 @@ from savepoints.model import Generation, Savepoint
 from savepoints.moments import utc_now
 from savepoints.sources.kafka import offsets, record_retention, topics
 from savepoints.sources.kafka.topics import Topic
-from savepoints.store import bindings
+from savepoints.store import bindings, lineage
 from savepoints.store.root import Store
 from savepoints.store.tables import living_line
 
@@ -43,10 +44,12 @@ def of_store(store: Store) -> Figures:
     kafka = store.settings.kafka
     if not kafka.bootstrap_servers:
         return {}
-    current = [one for one in store.generations.all() if one.status == "current"]
-    live = dict(zip((one.query for one in current), in_parallel(_live, current), strict=True))
+    store = store.snapshot()
+    current = store.generations.living()
+    places = in_parallel(partial(_live, store), current)
+    live = {one.query: place for one, place in zip(current, places, strict=True)}
     saved = _newest_savepoints(store, current)
-    names = {topic for at in live.values() for topic in at}
+    names = {topic for at, _ in live.values() for topic in at}
     names |= {topic for one in saved for topic in lowest_offsets(one.cut.offsets)}
     try:
         known = topics.describe(names, kafka, _SECONDS)
@@ -58,8 +61,8 @@ def of_store(store: Store) -> Figures:
     return {
         LAG: {
             (query, topic): records
-            for query, at in live.items()
-            for topic, records in lag(at, known).items()
+            for query, (at, ids) in live.items()
+            for topic, records in lag(at, known, ids).items()
         },
         RESTORABLE_UNTIL: {
             (one.query,): until for one, until in zip(saved, ends, strict=True) if until is not None
@@ -67,15 +70,19 @@ def of_store(store: Store) -> Figures:
     }
 
 
-def lag(at: KafkaOffsets, known: Mapping[str, Topic]) -> dict[str, int]:
+def lag(at: KafkaOffsets, known: Mapping[str, Topic], ids: Mapping[str, str]) -> dict[str, int]:
     """Count the offsets between a position and Kafka's end, by topic.
 
     A partition that is newer than the position counts from its beginning. A topic of which Kafka
-    lacks a partition, or that ends before the position because it was recreated, is left out.
+    lacks a partition, or that was recreated, is left out.
+
+    Args:
+        ids: Those of the topics that the position is of, as far as they are known; where they are
+            not, a topic that ends before the position was recreated.
     """
     found = {}
     for topic, parts in at.items():
-        if topic not in known:
+        if topic not in known or known[topic].is_another(ids.get(topic)):
             continue
         ends = offsets.ends({topic: known[topic].ranges})
         begin = offsets.with_new_partitions({topic: parts}, {topic: known[topic].ranges})
@@ -95,12 +102,13 @@ def restorable_until(
         0 when some are gone already; None when there is no limit, when it is not known, and for
         topics that are limited by size, of which only `list --check-sources` has an estimate.
     """
-    at = lowest_offsets(savepoint.cut.offsets)
-    read = {topic: known[topic] for topic in at if topic in known}
+    saved = lowest_offsets(savepoint.cut.offsets)
+    read = {topic: known[topic] for topic in saved if topic in known}
+    at = with_added(saved, {name: one.ranges for name, one in read.items()})
     if not at:
         return None
     if len(read) < len(at) or any(
-        savepoint.topics.get(name, one.id) != one.id or not _has(one, at[name])
+        one.is_another(savepoint.topics.get(name)) or not _has(one, at[name])
         for name, one in read.items()
     ):
         return 0.0
@@ -122,13 +130,14 @@ def _has(topic: Topic, parts: Mapping[int, int]) -> bool:
     )
 
 
-def _live(generation: Generation) -> KafkaOffsets:
-    """Return where a generation is; nothing when that cannot be read."""
+def _live(store: Store, generation: Generation) -> tuple[KafkaOffsets, dict[str, str]]:
+    """Return where a generation is, and the known ids of its topics; nothing if unreadable."""
     try:
-        return position.read(Location.of(generation.checkpoint)).offsets
+        at = position.read(Location.of(generation.checkpoint)).offsets
+        return at, lineage.topic_ids(store, generation)
     except SavepointsError as error:
         _LOG.warning("the lag of %s is unknown: %s", generation.query, error)
-        return {}
+        return {}, {}
 
 
 def _newest_savepoints(store: Store, current: list[Generation]) -> list[Savepoint]:
@@ -140,7 +149,5 @@ def _newest_savepoints(store: Store, current: list[Generation]) -> list[Savepoin
         bound = queries.get(query)
         if bound is not None and bound.archives:
             continue
-        line = living_line.of_query(query, generations, catalog)
-        mine = [one for one in catalog if one.query == query and one.state == "complete"]
-        found += line.backwards(mine)[:1]
+        found += living_line.whole(query, generations, catalog)[:1]
     return found

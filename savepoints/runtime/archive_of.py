@@ -44,7 +44,7 @@ def runner_of(
     """
     known = (inputs.app.name, generation)
     if begun_from is not None:
-        known = (begun_from.query, begun_from.generation)
+        known = begun_from.place
     found = merges(store, *known, position)
     archived = ArchivedInputs(inputs, found) if found or inputs.bound.archives else None
     return Runner(

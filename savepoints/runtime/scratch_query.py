@@ -7,6 +7,7 @@ reads, and its watermarks and time, is decided in `savepoints.runtime.replay`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from savepoints.runtime.failure import cause, report
 from savepoints.runtime.runner import EMPTY, output_mode, record_schema, run_on_nothing, run_once
 from savepoints.spark.session import own_session
 from savepoints.spark.versions import SparkVersion
-from savepoints.state.plan import join_keys
+from savepoints.state import executed_plan
 from savepoints.state.storage import read
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ REPLAY_BATCH = "replay_slice"
 CHECKPOINT = "checkpoint"
 RESULTS = "results"
 _ENTITY = "entity"
+_FILES_READ = re.compile(r"^sources/([^/]+)/0$")
+_INPUT = re.compile(rf'/{EMPTY}/([^/"]+)/0\.json"')
 _IN_ORDER = ("event_time", "event_id", "partition", "offset")
 # Compiling expressions takes longer than evaluating them for fewer bytes of events.
 _WORTH_COMPILING = 64 << 20
@@ -183,13 +186,19 @@ def compute(frames: Iterable[DataFrame], functions: str) -> None:
 def probe(spark: SparkSession, app: App, scratch: Location) -> Probed:
     """Run an application on nothing, to see which source is which input and what joins go by."""
     query = run_on_nothing(spark, app, scratch)
-    logs = {
-        int(one.path.split("/")[1]): one.path
-        for one in (scratch / CHECKPOINT).list("sources")
-        if one.path.endswith("/0")
-    }
-    found = []
-    for number in sorted(logs):
-        (read,) = file_log.files((scratch / CHECKPOINT).get(logs[number]), logs[number])
-        found.append(read.path.rpartition(f"/{EMPTY}/")[2].partition("/")[0])
-    return Probed(tuple(found), join_keys.keys_by_operator(query))
+    sources = inputs_in_order(scratch / CHECKPOINT)
+    return Probed(tuple(sources), executed_plan.join_keys(query))
+
+
+def inputs_in_order(checkpoint: Location) -> list[str]:
+    """Return the inputs of a program that was run on nothing, in the order of Spark's sources.
+
+    Each has a directory of its own, and Spark's log of a source of files says which it has read.
+    """
+    found: dict[str, str] = {}
+    for info in checkpoint.list("sources"):
+        if (number := _FILES_READ.match(info.path)) is None:
+            continue
+        if match := _INPUT.search(checkpoint.get(info.path).decode()):
+            found[number.group(1)] = match.group(1)
+    return [found[one] for one in sorted(found, key=lambda one: (len(one), one))]

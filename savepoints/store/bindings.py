@@ -14,7 +14,8 @@ from typing import Any
 
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.io import Location
-from savepoints.model import checked_name, from_json
+from savepoints.json_values import from_json
+from savepoints.model import Placed, checked_name
 from savepoints.store.root import Store
 from savepoints.store.savepoint.sealed import Document
 from savepoints.uri import spelled
@@ -39,7 +40,7 @@ class CloneOf:
 
 
 @dataclass(frozen=True)
-class Binding:
+class Binding(Placed):
     """What one generation of a query is bound to.
 
     Attributes:
@@ -126,9 +127,7 @@ def complete(store: Store, *, generations: Mapping[str, int] | None = None) -> S
     settings = store.settings
     if not store.root.list(DIRECTORY):
         return settings
-    current = {
-        one.query: one.generation for one in store.generations.all() if one.status == "current"
-    }
+    current = {one.query: one.generation for one in store.generations.living()}
     for query, generation in {**current, **(generations or {})}.items():
         settings = apply(settings, query, find(store.root, query, generation))
     return settings

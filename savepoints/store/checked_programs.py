@@ -12,7 +12,8 @@ from functools import partial
 
 from savepoints.errors import VerificationError
 from savepoints.io import Location
-from savepoints.model import checked_name, from_json
+from savepoints.json_values import from_json
+from savepoints.model import checked_name
 from savepoints.store.savepoint.sealed import Document
 
 DIRECTORY = "checked_programs"

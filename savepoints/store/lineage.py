@@ -14,7 +14,7 @@ from functools import cache, partial
 from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.io import Location, in_parallel
-from savepoints.model import Generation, Savepoint
+from savepoints.model import Generation, Place, Savepoint
 from savepoints.store import batch_log, checked_programs
 from savepoints.store.batch_log import Batch
 from savepoints.store.locks import journal
@@ -38,8 +38,6 @@ _OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline p
 RESET = "reset"
 # They go on at other offsets only where somebody has given them for a source.
 _MAY_CHOOSE_OFFSETS = frozenset({ROLLBACK, "create"})
-# A query and the number of a generation of it.
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,9 @@ class GenerationHistory:
         """
         known = self.ancestry(live.query, live.generation).generations
         reset = any(
-            _is_empty_reset(one) and one.begun_at > merge.at
+            one.is_empty_reset and one.begun_at > merge.at
             for one in self.generations
-            if (one.query, one.generation) in known
+            if one.place in known
         )
         return reset and all(
             beginning.get(topic, {}).get(part, 0) >= offset
@@ -114,7 +112,7 @@ class Reach:
 
     def has(self, savepoint: Savepoint) -> bool:
         """Return True if a savepoint lies within."""
-        place = (savepoint.query, savepoint.generation)
+        place = savepoint.place
         if place not in self.newest or savepoint.edit is not None:
             return False
         newest = self.newest[place]
@@ -127,7 +125,7 @@ class Reach:
         def age(one: Savepoint | None) -> tuple[int, int]:
             if one is None:
                 return len(order), 0
-            return order.index((one.query, one.generation)), -one.cut.batch_id
+            return order.index(one.place), -one.cut.batch_id
 
         return max(savepoints, key=age)
 
@@ -139,7 +137,7 @@ class Reach:
         """
         if savepoint is None:
             return bool(self.crossed)
-        return (savepoint.query, savepoint.generation) in self.earlier
+        return savepoint.place in self.earlier
 
 
 def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach:
@@ -148,7 +146,7 @@ def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach
     Args:
         across_promotions: Go on before promotions and the starts of forks, into other queries.
     """
-    generations = {(one.query, one.generation): one for one in store.generations.all()}
+    generations = {one.place: one for one in store.generations.all()}
     savepoints = {one.id: one for one in store.catalog.all()}
     begun = cache(partial(journal.by_generation, store.root))  # Few lines need it, none twice.
     found = Reach({}, {})
@@ -175,7 +173,7 @@ def reach(store: Store, query: str, *, across_promotions: bool = False) -> Reach
         found = _with(found, at, until, first=origin.batch_id + 1)
         if origin.is_edited:
             return replace(found, ends_with=f"the state of {at.begun_from} was edited")
-        before = generations.get((origin.query, origin.generation))
+        before = generations.get(origin.place)
         if before is None or (before.query != at.query and not may_cross):
             other = f"{where} began from {at.begun_from} of {origin.query}"
             return replace(found, ends_with=other)
@@ -209,7 +207,7 @@ def read_otherwise(
     first = dict(known.first)
     places = list(known.newest)
     if since is not None:
-        oldest = (since.query, since.generation)
+        oldest = since.place
         first[oldest] = since.cut.batch_id + 1
         places = places[: places.index(oldest) + 1]
     programs = in_parallel(lambda place: checked_programs.read(store.root, *place), places)
@@ -225,7 +223,7 @@ def read_otherwise(
 
 def _with(found: Reach, one: Generation, until: int | None, *, first: int) -> Reach:
     """Return it with a generation, from its first batch that counts up to its newest one."""
-    place = (one.query, one.generation)
+    place = one.place
     return replace(
         found,
         newest={**found.newest, place: until},
@@ -235,29 +233,30 @@ def _with(found: Reach, one: Generation, until: int | None, *, first: int) -> Re
 
 
 def _begins_with_events(
-    generation: Generation, begun: Callable[[], Mapping[tuple[str, int], Operation]]
+    generation: Generation, begun: Callable[[], Mapping[Place, Operation]]
 ) -> bool:
     """Return True unless something else than events made what a generation begins with.
 
     Args:
         begun: Reads the operations that began generations.
     """
-    place = (generation.query, generation.generation)
+    if generation.begun_by in {ROLLBACK, TOGETHER}:
+        return not goes_elsewhere(generation, begun().get(generation.place))
+    return generation.begun_by in _PLAIN or generation.is_empty_reset
+
+
+def goes_elsewhere(generation: Generation, by: Operation | None) -> bool:
+    """Return True if a generation began elsewhere in its sources than the state that it has.
+
+    Args:
+        by: What began it; None if its journal is gone.
+    """
     if generation.begun_by == ROLLBACK:
-        operation = begun().get(place)
-        return operation is None or not operation.starts
-    if generation.begun_by in _PLAIN or _is_empty_reset(generation):
-        return True
-    if generation.begun_by != TOGETHER:
-        return False
-    operation = begun().get(place)
-    # A reader of a topic is set behind the records that were taken back, which are still there.
-    return operation is not None and not operation.members[generation.query]["topic_reads"]
-
-
-def _is_empty_reset(generation: Generation) -> bool:
-    """Return True for a generation that begins with nothing, at offsets that somebody chose."""
-    return generation.begun_by == RESET and generation.begun_from is None
+        return by is not None and bool(by.starts)
+    if generation.begun_by == TOGETHER:
+        # A reader of a topic is set behind the records that were taken back, which are still there.
+        return by is None or bool(by.members.get(generation.query, {}).get("topic_reads"))
+    return generation.begun_by == RESET and generation.begun_from is not None
 
 
 def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:
@@ -276,18 +275,28 @@ def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:
 
 
 def of_topics(store: Store, generation: Generation) -> list[Savepoint]:
-    """Return the savepoints that tell of which topics a generation's offsets are, in any order.
+    """Return the savepoints that tell of which topics a generation's offsets are.
 
-    They are its own, and the one that it began from.
+    They are its own, the newest first, and the one that it began from.
     """
     saved = store.catalog.all()
-    own = [
-        one
-        for one in saved
-        if (one.query, one.generation) == (generation.query, generation.generation)
-    ]
+    own = [one for one in saved if one.place == generation.place]
     origin = [one for one in saved if one.id == generation.begun_from]
     return [*own, *(as_begun_with(generation, one) for one in origin)]
+
+
+def topics_known(store: Store, generation: Generation) -> dict[str, Savepoint]:
+    """Return by topic the savepoint of the newest batch that tells of which a generation's are."""
+    found: dict[str, Savepoint] = {}
+    for one in sorted(of_topics(store, generation), key=lambda one: one.cut.batch_id):
+        found |= dict.fromkeys(one.topics, one)
+    return found
+
+
+def topic_ids(store: Store, generation: Generation) -> dict[str, str]:
+    """Return the ids of the topics that a generation's offsets are of, as far as they are known."""
+    known = topics_known(store, generation)
+    return {topic: one.topics[topic] for topic, one in known.items()}
 
 
 def batches(store: Store, known: Reach, checkpoint: Location | None = None) -> dict[int, Batch]:

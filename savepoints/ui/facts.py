@@ -76,9 +76,7 @@ class StoreFacts:
 
     def newest_alive(self, query: str) -> Savepoint | None:
         """Return what `latest` means for a query, None when it has no whole savepoint."""
-        usable = [one for one in self.savepoints if (one.query, one.state) == (query, "complete")]
-        line = living_line.of_query(query, self.generations, self.savepoints)
-        return next(iter(line.backwards(usable)), None)
+        return next(iter(living_line.whole(query, self.generations, self.savepoints)), None)
 
     def of(self, queries: Collection[str]) -> StoreFacts:
         """Return the part of it that is of some queries, or of none."""
@@ -100,10 +98,7 @@ class StoreFacts:
 
     def is_undo(self, begun: Generation) -> bool:
         """Return True if a generation began because an operation was undone."""
-        return any(
-            one.is_undo and (begun.query, begun.generation) in one.generations_begun
-            for one in self.operations
-        )
+        return any(one.is_undo and begun.place in one.generations_begun for one in self.operations)
 
     def shows(self, moment: datetime) -> bool:
         """Return True if the page shows what happened then."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from savepoints.model import Place
 from savepoints.texts import bytes_text, count_text
 from savepoints.ui import timeline
 from savepoints.ui.facts import StoreFacts
@@ -46,8 +47,8 @@ def history(facts: StoreFacts, family: Sequence[str]) -> tuple[Entry, ...]:
     mine = facts.of(family)
     drawn = lanes(mine, family)
     order = sorted(drawn, key=lambda one: (one.begun_at, one.query, one.generation))
-    depths = {(one.query, one.generation): at for at, one in enumerate(order)}
-    places = {(one.query, one.generation): one for one in drawn}
+    depths = {one.place: at for at, one in enumerate(order)}
+    places = {one.place: one for one in drawn}
     deep = {place: min(depth, _DEEPEST) for place, depth in depths.items()}
     found = [*_savepoints(facts, places, deep, alone=not family[1:]), *_others(mine, drawn, deep)]
     return tuple(_collapsed(sorted(found, key=lambda one: one.at, reverse=True)))
@@ -55,13 +56,13 @@ def history(facts: StoreFacts, family: Sequence[str]) -> tuple[Entry, ...]:
 
 def _savepoints(
     facts: StoreFacts,
-    places: dict[tuple[str, int], Lane],
-    depths: dict[tuple[str, int], int],
+    places: dict[Place, Lane],
+    depths: dict[Place, int],
     *,
     alone: bool,
 ) -> Iterator[Entry]:
     for one in facts.savepoints:
-        place = (one.query, one.generation)
+        place = one.place
         if place not in places or not facts.shows(one.created_at):
             continue
         kind = timeline.savepoint_kind(one)
@@ -81,9 +82,7 @@ def _savepoints(
         )
 
 
-def _others(
-    facts: StoreFacts, drawn: Sequence[Lane], depths: dict[tuple[str, int], int]
-) -> Iterator[Entry]:
+def _others(facts: StoreFacts, drawn: Sequence[Lane], depths: dict[Place, int]) -> Iterator[Entry]:
     for lane in drawn:
         # A merge tells of itself.
         if lane.begun_by not in ("", "merge") and facts.shows(lane.begun_at):
@@ -92,13 +91,13 @@ def _others(
             yield Entry(
                 lane.begun_at,
                 kind,
-                depths[lane.query, lane.generation],
+                depths[lane.place],
                 f"generation {lane.generation} of {lane.query} begun by {lane.begun_by}{origin}",
                 faded=not lane.counts(lane.begun_at),
             )
-    known = {(one.query, one.generation) for one in drawn}
+    known = {one.place for one in drawn}
     for merge in facts.merges:
-        place = (merge.query, merge.generation)
+        place = merge.place
         if place in known and facts.shows(merge.at):
             yield Entry(merge.at, "merge", depths[place], timeline.merge_title(merge))
 

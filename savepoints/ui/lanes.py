@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from savepoints.model import Generation, Savepoint
+from savepoints.model import Generation, Place, Placed, Savepoint
 from savepoints.operations.inspect.topology import Topology
 from savepoints.store.tables import living_line
 from savepoints.ui.facts import StoreFacts
@@ -18,7 +18,7 @@ _FRESH = frozenset({"run", "create", "attach", "fork", "pipeline fork", "seed", 
 
 
 @dataclass(frozen=True)
-class Lane:
+class Lane(Placed):
     """A generation.
 
     Attributes:
@@ -90,7 +90,7 @@ def lanes(facts: StoreFacts, family: Sequence[str]) -> tuple[Lane, ...]:
         for one in _generations(facts, query)
         if facts.shows(one.ended_at or facts.at)
     ]
-    rows = {(one.query, one.generation): row for row, one in enumerate(shown)}
+    rows = {one.place: row for row, one in enumerate(shown)}
     by_id = {one.id: one for one in facts.savepoints}
     return tuple(_lane(facts, one, rows, by_id.get(one.begun_from or "")) for one in shown)
 
@@ -131,8 +131,7 @@ def _batches_of(facts: StoreFacts, lane: Lane) -> list[datetime]:
     found = [
         one.cut.committed_at
         for one in facts.savepoints
-        if (one.query, one.generation) == (lane.query, lane.generation)
-        and one.cut.committed_at >= lane.begun_at
+        if one.place == lane.place and one.cut.committed_at >= lane.begun_at
     ]
     place = _place_of(facts, lane)
     if place and place.committed_at >= lane.begun_at:
@@ -148,7 +147,7 @@ def _generations(facts: StoreFacts, query: str) -> list[Generation]:
             times = [
                 it.cut.committed_at
                 for it in facts.savepoints
-                if (it.query, it.generation) == (query, one.generation)
+                if it.place == (query, one.generation)
             ]
             known[one.generation] = Generation(
                 query, one.generation, "", "ended", min(times), "", ended_at=max(times)
@@ -157,7 +156,7 @@ def _generations(facts: StoreFacts, query: str) -> list[Generation]:
 
 
 def _lane(
-    facts: StoreFacts, one: Generation, rows: dict[tuple[str, int], int], origin: Savepoint | None
+    facts: StoreFacts, one: Generation, rows: dict[Place, int], origin: Savepoint | None
 ) -> Lane:
     line = living_line.of_query(one.query, facts.generations, facts.savepoints)
     until: datetime | None = None
@@ -169,21 +168,16 @@ def _lane(
             (
                 it.cut.committed_at
                 for it in facts.savepoints
-                if (it.query, it.generation) == (one.query, one.generation)
-                and it.cut.batch_id <= newest
+                if it.place == one.place and it.cut.batch_id <= newest
             ),
             default=one.begun_at,
         )
-    row = rows.get((origin.query, origin.generation)) if origin else None
-    mine = [
-        it.cut.committed_at
-        for it in facts.savepoints
-        if (it.query, it.generation) == (one.query, one.generation)
-    ]
+    row = rows.get(origin.place) if origin else None
+    mine = [it.cut.committed_at for it in facts.savepoints if it.place == one.place]
     return Lane(
         one.query,
         one.generation,
-        rows[one.query, one.generation],
+        rows[one.place],
         min([one.begun_at, *mine]) if one.begun_by in _REGISTERED else one.begun_at,
         facts.at if one.status == "current" else (one.ended_at or one.begun_at),
         one.status == "current",

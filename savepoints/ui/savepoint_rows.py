@@ -83,10 +83,10 @@ def _before(facts: StoreFacts) -> Mapping[str, Savepoint]:
     The parent may be of a batch that had been rolled back by then.
     """
     by_id = {one.id: one for one in facts.savepoints}
-    newest = {(one.query, one.generation): one.begun_from for one in facts.generations}
+    newest = {one.place: one.begun_from for one in facts.generations}
     found = {}
     for one in sorted(facts.savepoints, key=lambda it: it.taken_order):
-        place = (one.query, one.generation)
+        place = one.place
         origin = one.parent if one.edit else newest.get(place) or one.parent
         if origin in by_id:
             found[one.id] = by_id[origin]

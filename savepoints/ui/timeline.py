@@ -239,10 +239,10 @@ def _branches(drawn: Sequence[Lane], axis: Axis, root: str) -> Iterator[Branch]:
 def _savepoint_marks(
     left: Collection[str], drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis
 ) -> Iterator[Mark]:
-    places = {(one.query, one.generation): one for one in drawn}
+    places = {one.place: one for one in drawn}
     # The oldest first, so that newer ones lie on top.
     for one in reversed(shown):
-        lane = places.get((one.query, one.generation))
+        lane = places.get(one.place)
         if lane is not None:
             yield Mark(
                 savepoint_kind(one),
@@ -269,21 +269,21 @@ def _other_marks(facts: StoreFacts, drawn: Sequence[Lane], axis: Axis) -> Iterat
         )
         gone = not lane.counts(lane.begun_at)
         yield Mark(kind, axis.x(lane.begun_at), _y(lane.row), _RADIUS, title, faded=gone)
-    places = {(one.query, one.generation): one for one in drawn}
+    places = {one.place: one for one in drawn}
     for merge in facts.merges:
-        at = places.get((merge.query, merge.generation))
+        at = places.get(merge.place)
         if at is not None and facts.shows(merge.at):
             title = merge_title(merge)
             yield Mark("merge", axis.x(merge.at), _y(at.row), _RADIUS + 1, title)
 
 
 def _chips(drawn: Sequence[Lane], shown: Sequence[Savepoint], axis: Axis) -> Iterator[Chip]:
-    places = {(one.query, one.generation): one for one in drawn}
+    places = {one.place: one for one in drawn}
     free_from: dict[int, float] = {}
     placed = [
         (lane.moment_of(one), lane, one)
         for one in shown
-        if (lane := places.get((one.query, one.generation))) is not None
+        if (lane := places.get(one.place)) is not None
     ]
     for moment, lane, one in sorted(placed, key=lambda each: each[0]):
         names = [*one.tags, *(["pinned"] if one.pinned else [])]

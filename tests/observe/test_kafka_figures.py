@@ -23,7 +23,7 @@ from tests.sources.reading import checkpoint_at
 NOWHERE = KafkaSettings(bootstrap_servers="127.0.0.1:1")
 
 
-def topic(name: str, *ranges: tuple[int, int], topic_id: str = "one") -> Topic:
+def topic(name: str, *ranges: tuple[int, int], topic_id: str | None = "one") -> Topic:
     parts = {nr: Range(name, nr, *span) for nr, span in enumerate(ranges)}
     return Topic(name, topic_id, parts, None, "not asked")
 
@@ -31,14 +31,18 @@ def topic(name: str, *ranges: tuple[int, int], topic_id: str = "one") -> Topic:
 def test_lag_is_counted_by_topic_and_a_new_partition_counts_from_its_beginning() -> None:
     known = {"a": topic("a", (0, 10), (5, 8)), "b": topic("b", (0, 3))}
 
-    assert kafka_figures.lag({"a": {0: 4}, "b": {0: 3}}, known) == {"a": 6 + 3, "b": 0}
+    assert kafka_figures.lag({"a": {0: 4}, "b": {0: 3}}, known, {}) == {"a": 6 + 3, "b": 0}
 
 
-@pytest.mark.parametrize("at", [{0: 11}, {0: 4, 1: 0}])
-def test_trap_a_recreated_topic_has_no_lag_rather_than_a_wrong_one(at: dict[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("at", "ids"), [({0: 11}, {}), ({0: 4, 1: 0}, {}), ({0: 4}, {"a": "another", "b": "one"})]
+)
+def test_trap_a_recreated_topic_has_no_lag_rather_than_a_wrong_one(
+    at: dict[int, int], ids: dict[str, str]
+) -> None:
     known = {"a": topic("a", (0, 10)), "b": topic("b", (0, 3))}
 
-    assert kafka_figures.lag({"a": at, "b": {0: 1}, "gone": {0: 5}}, known) == {"b": 2}
+    assert kafka_figures.lag({"a": at, "b": {0: 1}, "gone": {0: 5}}, known, ids) == {"b": 2}
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,7 @@ def test_trap_a_recreated_topic_has_no_lag_rather_than_a_wrong_one(at: dict[int,
         ({"a": topic("a", (3, 10))}, "removed by retention"),
         ({"a": topic("a", (0, 1))}, "ends before the position"),
         ({"a": topic("a", (0, 10), topic_id="two")}, "recreated"),
+        ({"a": topic("a", (0, 10), (5, 8))}, "removed from a partition that was added since"),
     ],
 )
 def test_a_savepoint_whose_next_records_are_gone_was_restorable_until_0(
@@ -56,6 +61,14 @@ def test_a_savepoint_whose_next_records_are_gone_was_restorable_until_0(
     one = replace(savepoint(1, offsets=(kafka_position({"a": {0: 2}}),)), topics={"a": "one"})
 
     assert kafka_figures.restorable_until(one, known, NOWHERE, utc_now()) == 0, why
+
+
+def test_trap_a_broker_that_does_not_report_ids_has_all_that_it_has() -> None:
+    """It took the topic for another one, as `list --check-sources` never did."""
+    one = replace(savepoint(1, offsets=(kafka_position({"a": {0: 10}}),)), topics={"a": "one"})
+    known = {"a": topic("a", (0, 10), topic_id=None)}
+
+    assert kafka_figures.restorable_until(one, known, NOWHERE, utc_now()) is None
 
 
 def test_without_kafka_nothing_is_said_of_it(local_store: Store, on_local: Location) -> None:
@@ -109,3 +122,8 @@ def test_a_scrape_says_how_far_behind_a_query_is_and_how_long_it_can_be_restored
     gone = kafka_figures.of_store(local_store.with_settings(settings))
     assert gone[RESTORABLE_UNTIL] == {("q",): 0}
     assert gone[LAG] == found[LAG]
+
+    newest = replace(savepoint(4, query="q", offsets=saved), topics={other: "of a topic before"})
+    local_store.catalog.add(newest)
+    told = kafka_figures.of_store(local_store.with_settings(settings))
+    assert told[LAG] == {("q", name): 2, ("r", name): 2}

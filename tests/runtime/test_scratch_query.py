@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,3 +83,11 @@ def test_trap_the_events_of_an_entity_are_read_in_order(
         assert not found.keys() & of_file.keys()
         found |= of_file
     assert found == {place: [one[2] for one in sorted(rows)] for place, rows in wanted.items()}
+
+
+def test_the_inputs_of_a_program_are_in_the_order_of_sparks_sources(on_local: Location) -> None:
+    for number, name in ((0, "orders"), (1, "clicks"), (10, "last"), (2, "users")):
+        entry = {"path": f"file:///tmp/x/empty/{name}/0.json", "timestamp": 1, "batchId": 0}
+        on_local.put(f"sources/{number}/0", f"v1\n{json.dumps(entry)}".encode())
+
+    assert scratch_query.inputs_in_order(on_local) == ["orders", "clicks", "users", "last"]

@@ -10,7 +10,7 @@ import pytest
 from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import SavepointsError, VerificationError
 from savepoints.handle import Store
-from savepoints.model import from_json, to_json
+from savepoints.json_values import from_json, to_json
 from savepoints.store import bindings
 from savepoints.store.bindings import Binding, CloneOf
 

@@ -74,6 +74,18 @@ def is_added(known: Collection[int], partition: int) -> bool:
     return partition > max(known, default=-1)
 
 
+def with_added(position: KafkaOffsets, there: Mapping[str, Collection[int]]) -> KafkaOffsets:
+    """Return a position with the partitions that were added since, which are read from offset 0.
+
+    Args:
+        there: The partitions that each topic has now.
+    """
+    return {
+        topic: {**{part: 0 for part in there.get(topic, ()) if is_added(parts, part)}, **parts}
+        for topic, parts in position.items()
+    }
+
+
 def by_partition(found: Mapping[str, Mapping[int, _T]]) -> Iterator[tuple[str, int, _T]]:
     """Yield topic, partition and what there is of it, such as an offset, in their order."""
     for topic, parts in sorted(found.items()):

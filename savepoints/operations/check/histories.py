@@ -38,7 +38,7 @@ def _batches(store: Store, generation: Generation, savepoints: Sequence[Savepoin
     other = [
         one.id
         for one in savepoints
-        if (one.query, one.generation) == (generation.query, generation.generation)
+        if one.place == generation.place
         and (batch := known.get(one.cut.batch_id)) is not None
         and batch.offsets != one.cut.offsets
     ]

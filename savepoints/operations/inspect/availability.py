@@ -19,6 +19,7 @@ from savepoints.checkpoint.logs.kafka_position import (
     is_added,
     kafka_offsets,
     lowest_offsets,
+    with_added,
 )
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SavepointsError
@@ -102,7 +103,8 @@ def check_savepoint(
         if found.restorable == "no" or not found.partitions:
             return found
         ranges = {name: one.ranges for name, one in topics.items()}
-        left = record_retention.left_to_kafka(lowest_offsets(savepoint.cut.offsets), ranges)
+        position = with_added(lowest_offsets(savepoint.cut.offsets), ranges)
+        left = record_retention.left_to_kafka(position, ranges)
         kept = record_retention.until(left, topics, settings, now)
     except SavepointsError as error:
         return Availability(savepoint.id, now, "unknown", error.message)
@@ -234,8 +236,7 @@ def _verdict(
 
 
 def _is_renewed(savepoint: Savepoint, name: str, topics: Mapping[str, Topic]) -> bool:
-    recorded = savepoint.topics.get(name)
-    return recorded is not None and name in topics and topics[name].id not in {None, recorded}
+    return name in topics and topics[name].is_another(savepoint.topics.get(name))
 
 
 def _gone(one: PartitionAvailability, found: Range | None) -> str:

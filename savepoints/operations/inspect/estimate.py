@@ -30,7 +30,7 @@ from savepoints.sources.kafka import arrival_rates, offsets, record_retention
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.sources.kafka.arrival_rates import ArrivalCounts
 from savepoints.sources.kafka.topics import Topic
-from savepoints.store import bindings
+from savepoints.store import bindings, lineage
 from savepoints.store.root import Store
 
 
@@ -162,7 +162,7 @@ def _begin(
         savepoint = store.catalog.find(from_savepoint, query=query)
         begin = lowest_offsets(savepoint.cut.offsets)
         known: tuple[str | None, int | None] = (savepoint.id, savepoint.cut.batch_id)
-        ids = savepoint.topics
+        ids: Mapping[str, str] = savepoint.topics
     else:
         generation = store.generations.current(query)
         checkpoint = Location.of(generation.checkpoint)
@@ -174,7 +174,7 @@ def _begin(
                 query=query,
             )
         begin = lowest_offsets(offset_log.read(checkpoint, committed[-1]).sources)
-        known, ids = (None, committed[-1]), {}
+        known, ids = (None, committed[-1]), lineage.topic_ids(store, generation)
     if not begin:
         raise UsageError(
             f"{query} does not read from Kafka, and the records left to read can be counted only "

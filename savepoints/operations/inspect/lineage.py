@@ -8,7 +8,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
-from savepoints.model import Generation, Savepoint, to_json
+from savepoints.json_values import to_json
+from savepoints.model import Generation, Place, Savepoint
 from savepoints.moments import rfc3339
 from savepoints.operations.inspect.mermaid import quoted
 from savepoints.result import Result
@@ -152,7 +153,7 @@ def graph(
     mine = [one for one in savepoints if query is None or one.query == query]
     ids = {one.id for one in mine}
     shown = [one for one in generations if query in {None, one.query} or one.begun_from in ids]
-    clones = {(one.query, one.generation): one.clone_of for one in bound}
+    clones = {one.place: one.clone_of for one in bound}
     by_undo = {begun for one in operations if one.is_undo for begun in one.generations_begun}
     edges: dict[Edge, None] = {}
     nodes = {f"{one.query}/{one.generation}": _of_generation(one, clones, by_undo) for one in shown}
@@ -229,18 +230,19 @@ def _of_savepoint(one: Savepoint) -> Node:
 
 def _of_generation(
     one: Generation,
-    clones: Mapping[tuple[str, int], Mapping[str, CloneOf]],
-    by_undo: Collection[tuple[str, int]],
+    clones: Mapping[Place, Mapping[str, CloneOf]],
+    by_undo: Collection[Place],
 ) -> Node:
-    at = (one.query, one.generation)
     return Node(
         f"{one.query}/{one.generation}",
         "generation",
         one.query,
         one.begun_at,
         status=one.status,
-        note=f"begun by {'undo' if at in by_undo else one.begun_by}",
-        needs=tuple(f"version {it.version} of {it.uri}" for it in clones.get(at, {}).values()),
+        note=f"begun by {'undo' if one.place in by_undo else one.begun_by}",
+        needs=tuple(
+            f"version {it.version} of {it.uri}" for it in clones.get(one.place, {}).values()
+        ),
     )
 
 

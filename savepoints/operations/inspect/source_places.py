@@ -6,7 +6,7 @@ reason, never an error and never a guess.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from savepoints.checkpoint.logs import source_kind, table_position
@@ -71,45 +71,63 @@ class SourcePlace:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class _Kafka:
+    """What Kafka has of topics, and those that are others than were read; or why it is unknown."""
+
+    ranges: Ranges
+    renewed: Collection[str] = ()
+    problem: str = ""
+
+    @classmethod
+    def ask(
+        cls,
+        topics: Collection[str],
+        settings: KafkaSettings,
+        archives: Collection[str],
+        known: Mapping[str, str],
+    ) -> _Kafka:
+        """Ask it for the topics, and the ids of those whose ids are known."""
+        seconds = kafka_topics.LOOK_SECONDS
+        try:
+            ranges = available_ranges.ranges(topics, settings, archives, seconds)
+            now = kafka_topics.ids(ranges.keys() & known.keys(), settings, seconds)
+        except SavepointsError as error:
+            return cls({}, problem=error.message)
+        return cls(ranges, [name for name, one in now.items() if one != known[name]])
+
+
 def of_positions(
-    positions: Sequence[str | None], settings: KafkaSettings, archives: Collection[str]
+    positions: Sequence[str | None],
+    settings: KafkaSettings,
+    archives: Collection[str],
+    topics: Mapping[str, str],
 ) -> tuple[SourcePlace, ...]:
     """Describe the sources of a query.
 
     Args:
         positions: For each source, in order, its next-to-read position as Spark's JSON.
+        topics: The ids of the topics that these are of, as far as they are known.
     """
-    ranges, problem = _ranges(lowest_offsets(positions).keys(), settings, archives)
-    return tuple(
-        _source(number, position, ranges, problem) for number, position in enumerate(positions)
-    )
+    kafka = _Kafka.ask(lowest_offsets(positions).keys(), settings, archives, topics)
+    return tuple(_source(number, position, kafka) for number, position in enumerate(positions))
 
 
-def _ranges(
-    topics: Collection[str], settings: KafkaSettings, archives: Collection[str]
-) -> tuple[Ranges, str]:
-    """Return what Kafka has, or why that is not known."""
-    try:
-        return available_ranges.ranges(topics, settings, archives, kafka_topics.LOOK_SECONDS), ""
-    except SavepointsError as error:
-        return {}, error.message
-
-
-def _source(number: int, position: str | None, ranges: Ranges, problem: str) -> SourcePlace:
+def _source(number: int, position: str | None, kafka: _Kafka) -> SourcePlace:
     kind = source_kind.kind_of(position)
     offsets = kafka_offsets(position)
     if offsets is None:
         table = table_position.parse(position)
         return SourcePlace(number, kind, position, table.table_id if table else None)
-    if problem:
+    if kafka.problem:
         partitions = [
             PartitionPlace(topic, part, offset) for topic, part, offset in by_partition(offsets)
         ]
     else:
         partitions = [
-            _partition(topic, part, parts.get(part), ranges)
+            _partition(topic, part, parts.get(part), kafka)
             for topic, parts in offsets.items()
-            for part in parts.keys() | ranges.get(topic, {}).keys()
+            for part in parts.keys() | kafka.ranges.get(topic, {}).keys()
         ]
     lags = [one.lag for one in partitions if one.lag is not None]
     return SourcePlace(
@@ -118,15 +136,18 @@ def _source(number: int, position: str | None, ranges: Ranges, problem: str) -> 
         position,
         partitions=tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))),
         lag=sum(lags) if len(lags) == len(partitions) else None,
-        problem=problem,
+        problem=kafka.problem,
     )
 
 
-def _partition(topic: str, part: int, offset: int | None, ranges: Ranges) -> PartitionPlace:
-    found = ranges.get(topic, {}).get(part)
+def _partition(topic: str, part: int, offset: int | None, kafka: _Kafka) -> PartitionPlace:
+    found = kafka.ranges.get(topic, {}).get(part)
     if found is None:
-        lacks = f"topic {topic}" if topic not in ranges else f"partition {part} of topic {topic}"
-        return PartitionPlace(topic, part, offset, problem=f"Kafka has no {lacks}")
+        of_topic = f"partition {part} of " if topic in kafka.ranges else ""
+        return PartitionPlace(topic, part, offset, problem=f"Kafka has no {of_topic}topic {topic}")
+    if topic in kafka.renewed:
+        problem = "the topic has been deleted and recreated since the query has read it"
+        return PartitionPlace(topic, part, offset, found.earliest, found.end, problem=problem)
     begin = found.earliest if offset is None else offset
     if begin > found.end:
         problem = "the position is beyond Kafka's end: the topic may have been recreated"

@@ -22,7 +22,7 @@ from savepoints.operations.inspect.source_places import SourcePlace
 from savepoints.operations.savepoint import history, output_versions, pin
 from savepoints.result import Result
 from savepoints.runtime.archive_of import archives_of
-from savepoints.store import bindings
+from savepoints.store import bindings, lineage
 from savepoints.store.bindings import CloneOf
 from savepoints.store.root import Store
 
@@ -109,6 +109,7 @@ class _Known:
     Attributes:
         readers: By the id of a Delta table, other queries that read it.
         origin: The savepoint that the generation began from.
+        topics: The ids of the topics that it reads, as far as savepoints have them.
     """
 
     generation: Generation
@@ -117,6 +118,7 @@ class _Known:
     clone_of: Mapping[str, CloneOf] = field(default_factory=dict)
     readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     origin: Savepoint | None = None
+    topics: Mapping[str, str] = field(default_factory=dict)
 
     def dated(self, cut: Cut) -> Cut:
         """Return the cut of its checkpoint with the time of its commit."""
@@ -210,7 +212,8 @@ def _known(store: Store, settings: Settings, generation: Generation) -> _Known:
         _saved(store, generation),
         binding.clone_of if binding else {},
         _readers(store, generation.query),
-        history.origin(store, generation),
+        store.catalog.get(generation.begun_from),
+        lineage.topic_ids(store, generation),
     )
 
 
@@ -221,9 +224,7 @@ def _saved(store: Store, generation: Generation) -> list[Savepoint]:
     return [
         one
         for one in store.catalog.all()
-        if (one.query, one.generation) == (generation.query, generation.generation)
-        and one.state == "complete"
-        and one.edit is None
+        if one.place == generation.place and one.state == "complete" and one.edit is None
     ]
 
 
@@ -245,7 +246,8 @@ def _look(checkpoint: Location, settings: Settings, known: _Known | None) -> Top
     cut = known.dated(files.cut) if known else files.cut
     saved = known.saved if known else ()
     archives = archives_of(settings, known.generation.query) if known else ()
-    sources = source_places.of_positions(cut.offsets, settings.kafka, archives)
+    topics = known.topics if known else {}
+    sources = source_places.of_positions(cut.offsets, settings.kafka, archives, topics)
     outputs = _outputs(files, known) if known else ()
     return Topology(
         query=known.generation.query if known else None,

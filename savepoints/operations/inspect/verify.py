@@ -293,11 +293,11 @@ class _Verification:
         if not findings:
             return []
         at_work = lease.exporting_holder(self.store.root, savepoint.id) is not None
-        now = [one for one in self.store.catalog.all() if one.id == savepoint.id]
+        now = self.store.catalog.get(savepoint.id)
         again = self._manifest(savepoint)
-        if not now or isinstance(again, Finding):
+        if now is None or isinstance(again, Finding):
             return findings
-        findings = verification.compare_with_catalog(self.store.root, now[0], again)
+        findings = verification.compare_with_catalog(self.store.root, now, again)
         unfinished = ("warning", manifest_path(savepoint.id))
         return [one for one in findings if not (at_work and (one.grade, one.what) == unfinished)]
 
@@ -321,8 +321,8 @@ class _Verification:
 
     def _is_going(self, savepoint: Savepoint) -> bool:
         """Return True if a savepoint lacks files because it is being removed right now."""
-        now = [one.state for one in self.store.catalog.all() if one.id == savepoint.id]
-        return now in ([], ["expired"])
+        now = self.store.catalog.get(savepoint.id)
+        return now is None or now.state == "expired"
 
     def _mark(self, savepoint: Savepoint, report: Report) -> Report:
         """Record the finding in the catalog, unless it is there already."""

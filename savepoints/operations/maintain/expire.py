@@ -18,7 +18,8 @@ from typing import Any
 from savepoints import faults
 from savepoints.config.settings import RetentionSettings, Settings
 from savepoints.errors import LockedError, UsageError
-from savepoints.model import Labels, SavepointState, to_json
+from savepoints.json_values import to_json
+from savepoints.model import Labels, SavepointState
 from savepoints.moments import utc_now
 from savepoints.observe.recorder import recording
 from savepoints.operations.maintain import removal

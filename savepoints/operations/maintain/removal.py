@@ -39,8 +39,8 @@ def needed(store: Store) -> dict[str, tuple[str, ...]]:
     verb reads.
     """
     found: dict[str, list[str]] = {}
-    for one in store.generations.all():
-        if one.status == "current" and one.begun_from:
+    for one in store.generations.living():
+        if one.begun_from:
             reason = f"generation {one.generation} of {one.query} began from this savepoint"
             found.setdefault(one.begun_from, []).append(reason)
     for operation in journal.all_unfinished(store.root):

@@ -18,7 +18,8 @@ from savepoints.checkpoint.evolution.upgrade import OperatorVerdict, Upgrade
 from savepoints.checkpoint.logs.source_positions import Starts
 from savepoints.checkpoint.state.operators import is_metadata
 from savepoints.errors import LayoutChangedError
-from savepoints.model import Provider, Savepoint, to_json
+from savepoints.json_values import to_json
+from savepoints.model import Provider, Savepoint
 from savepoints.observe.recorder import recorded
 from savepoints.operations.migrate import upgrade_check
 from savepoints.operations.migrate.migration_writer import Writing, copied_files, operators_of

@@ -25,7 +25,8 @@ from savepoints.model import Provider, Savepoint
 from savepoints.plan import Progress
 from savepoints.runtime import app as apps
 from savepoints.runtime.app import App, KeyMigration, ValueMigration
-from savepoints.runtime.runner import EMPTY, run_on_nothing
+from savepoints.runtime.runner import run_on_nothing
+from savepoints.runtime.scratch_query import inputs_in_order
 from savepoints.spark.versions import SparkVersion
 from savepoints.store.root import Store
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 _SCHEMA = re.compile(r"^state/\d+/(?:0/(?:[^/_][^/]*/)?_metadata/schema|_stateSchema/.+)$")
 # The log of what a source of files has read, and how the input stands in it.
-_FILES_READ = re.compile(r"^sources/([^/]+)/0$")
-_INPUT = re.compile(rf'/{EMPTY}/([^/"]+)/0\.json"')
 
 
 @dataclass(frozen=True)
@@ -144,12 +143,12 @@ def run_empty(own: SparkSession, store: Store, app: App) -> EmptyRun:
         IncompatibleError: If it keeps state that this version of Spark does not describe.
     """
     from savepoints.spark import private_api
-    from savepoints.state.plan import initial_buffers, watermarks
+    from savepoints.state import executed_plan
 
     with store.scratch() as scratch:
         query = run_on_nothing(own, app, scratch)
-        begins = initial_buffers.buffers_by_operator(query)
-        delays, result = watermarks.delays_ms(query), private_api.result_schema(query)
+        begins = executed_plan.initial_buffers(query)
+        delays, result = executed_plan.watermark_delays_ms(query), private_api.result_schema(query)
         made = scratch / "checkpoint"
         offsets, commit = made.get("offsets/0"), made.get("commits/0")
         conf = offset_log.parse(offsets, "offsets/0").conf
@@ -175,20 +174,6 @@ def _require_described(app: App, operators: Sequence[OperatorShape], made: Locat
             hint="run the command where Spark 4.0 or newer is installed",
             query=app.name,
         )
-
-
-def inputs_in_order(checkpoint: Location) -> list[str]:
-    """Return the inputs of a program that was run on nothing, in the order of Spark's sources.
-
-    Each has a directory of its own, and Spark's log of a source of files says which it has read.
-    """
-    found: dict[str, str] = {}
-    for info in checkpoint.list("sources"):
-        if (number := _FILES_READ.match(info.path)) is None:
-            continue
-        if match := _INPUT.search(checkpoint.get(info.path).decode()):
-            found[number.group(1)] = match.group(1)
-    return [found[one] for one in sorted(found, key=lambda one: (len(one), one))]
 
 
 def _notes(savepoint: Savepoint, partitions: str | None, provider: str | None) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def execute(plan: EndPlan, store: Store) -> EndPlan:
 def _own_tables(store: Store, query: str) -> tuple[str, ...]:
     """Return the tables of a query that no other query that has not ended writes."""
     settings = bindings.complete(store)
-    others = {one.query for one in store.generations.all() if one.status == "current"} - {query}
+    others = {one.query for one in store.generations.living()} - {query}
     theirs = {
         str(Uri.parse(uri))
         for other in others
@@ -134,9 +134,12 @@ def _notes(store: Store, query: str, current: Generation, left: tuple[str, ...])
     notes.append(
         f"nothing is deleted; delete what you no longer need by other means: {', '.join(left)}"
     )
-    if any(one.query == query and one.state == "complete" for one in store.catalog.all()):
+    saved = [one.id for one in store.catalog.all() if (one.query, one.state) == (query, "complete")]
+    if saved:
+        # After a reset, nothing that counts may be saved: then there is no latest.
+        newest = "latest" if history.newest(store, query) else saved[0]
         notes.append(
             "retention goes on and keeps its newest savepoint; to continue from it as a new query: "
-            f"savepoints fork latest NEW --query {quote(query)}"
+            f"savepoints fork {newest} NEW --query {quote(query)}"
         )
     return notes

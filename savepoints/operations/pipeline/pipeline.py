@@ -57,7 +57,7 @@ def pipeline(store: Store, query: str) -> Pipeline:
     store = store.snapshot()
     store.generations.current(query)
     settings = bindings.complete(store)
-    current = [one for one in store.generations.all() if one.status == "current"]
+    current = store.generations.living()
     # Positions before tables, which only grow: so no reader is ahead of its table.
     looked = in_parallel(_look_at, current)
     outputs = {one.query: _output_uris(store, one.query, settings) for one in current}

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from savepoints.checkpoint.logs.source_kind import SourceKind
 from savepoints.checkpoint.logs.table_position import TablePosition
-from savepoints.model import to_json
+from savepoints.json_values import to_json
 from savepoints.operations.inspect import arcs
 from savepoints.result import Result
 

@@ -70,8 +70,7 @@ def reads_of(
             return (), found.problem
     reads: list[TopicRead] = []
     for writer in writers:
-        own = (writer.query, writer.generation)
-        begun = next((one for one in generations if (one.query, one.generation) == own), None)
+        begun = next((one for one in generations if one.place == writer.place), None)
         for topic in sorted({one.topic for one in edges if one.writer == writer.query}):
             output = topic_check.held(writer, topic)
             if output is None or output.ends is None or not output.is_exact:

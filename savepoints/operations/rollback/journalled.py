@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from savepoints.errors import SavepointsError, UnfinishedOperationError, UsageError
-from savepoints.model import from_json
+from savepoints.json_values import from_json
 from savepoints.moments import rfc3339, utc_now
 from savepoints.plan import Plan
 from savepoints.store.locks import journal

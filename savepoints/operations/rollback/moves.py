@@ -13,7 +13,7 @@ from shlex import quote
 
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.model import Generation, Savepoint
-from savepoints.store.lineage import CASCADE, RESET, TOGETHER
+from savepoints.store.lineage import CASCADE, TOGETHER, goes_elsewhere
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
@@ -41,30 +41,25 @@ def since(store: Store, savepoint: Savepoint) -> list[Moved]:
     Returns:
         The newest first.
     """
-    generations = {(one.query, one.generation): one for one in store.generations.all()}
+    generations = {one.place: one for one in store.generations.all()}
     at: Generation | None = store.generations.current(savepoint.query)
     if at is None or not (at.begun_from and at.went_on_after(savepoint.created_at)):
         return []
     begun, found = journal.by_generation(store.root), []
     while at is not None and at.begun_from and at.went_on_after(savepoint.created_at):
-        moved = Moved(at, begun.get((at.query, at.generation)))
+        moved = Moved(at, begun.get(at.place))
         if _is_move(moved, savepoint):
             found.append(moved)
         came = at.origin
-        at = None if came is None else generations.get((came.query, came.generation))
+        at = None if came is None else generations.get(came.place)
     return found
 
 
 def _is_move(one: Moved, savepoint: Savepoint) -> bool:
-    at, by = one.generation, one.by
-    if at.begun_by in (RESET, CASCADE):
-        return True
-    if at.begun_by != TOGETHER:
-        return by is not None and bool(by.starts)
-    if by is None:
+    if one.by is None and one.generation.begun_by == TOGETHER:
         # It may have been set behind something in a topic.
         return bool(lowest_offsets(savepoint.cut.offsets))
-    return bool(by.members.get(at.query, {}).get("topic_reads"))
+    return one.generation.begun_by == CASCADE or goes_elsewhere(one.generation, one.by)
 
 
 def way_back(savepoint: Savepoint, moves: Sequence[Moved], *options: str) -> str:

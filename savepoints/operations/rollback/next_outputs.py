@@ -7,6 +7,7 @@ the generation writes them keeps Spark from taking its batches for ones that wer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -283,12 +284,10 @@ def own_ids(store: Store, query: str) -> tuple[str, ...]:
     state begins a life with another one. And those of forks in whose tables it has gone on.
     """
     found = {one.query_id for one in store.catalog.all() if one.query == query}
-    for one in store.generations.all(query):
-        if one.status == "current":
-            try:
-                found.add(read_query_id(Location.of(one.checkpoint)))
-            except (FileNotFoundError, IncompatibleError):
-                continue  # Not started yet, or damaged: its savepoints say it, if there are any.
+    if current := store.generations.find_current(query):
+        # Not started yet, or damaged: its savepoints say it, if there are any.
+        with suppress(FileNotFoundError, IncompatibleError):
+            found.add(read_query_id(Location.of(current.checkpoint)))
     for done in journal.all_operations(store.root):
         if (done.query, done.state, done.plan.get("hand_over")) == (query, "finished", "point"):
             found |= {str(output["output"]["app_id"]) for output in done.plan["outputs"]}

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Sequence
 
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets
 from savepoints.errors import SourceDataGoneError
-from savepoints.model import Savepoint
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.sources.kafka import topics as kafka_topics
 from savepoints.store import lineage
@@ -24,10 +23,7 @@ def find(
     Raises:
         SourceDataGoneError: If there are some, and what they had must not be given up.
     """
-    recorded: dict[str, Savepoint] = {}
-    for one in _savepoints(context):
-        for topic in one.topics:
-            recorded.setdefault(topic, one)
+    recorded = lineage.topics_known(context.store, context.current)
     names = {topic for one in positions for topic in one} & recorded.keys()
     ids = kafka_topics.ids(names, context.settings.kafka)
     found = sorted(topic for topic, id_ in ids.items() if recorded[topic].topics[topic] != id_)
@@ -59,14 +55,3 @@ def notes(topics: Collection[str]) -> Iterator[str]:
             f"topic {one} has been deleted and recreated: none of its records counts as read, and "
             "partitions that do not move start at their first record"
         )
-
-
-def _savepoints(context: QueryContext) -> Iterator[Savepoint]:
-    """Return the savepoints whose offsets belong to the topics that the checkpoint reads."""
-    current = context.current
-    for one in context.history:
-        if one.generation == current.generation:
-            yield one
-    for one in context.history:
-        if one.id == current.begun_from:
-            yield lineage.as_begun_with(current, one)

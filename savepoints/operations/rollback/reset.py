@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -385,45 +385,52 @@ def _warnings(
     merged: Sequence[Merge],
     asked: _Request,
     rewound: Sequence[Rewind],
-) -> list[str]:
-    now, moves, state, outputs = way.now, way.moves, asked.state, asked.outputs
-    again = sum(max(one.records, 0) for one in moves)
-    left_out = sum(max(-one.records, 0) for one in moves)
-    has_outputs = bool(context.written_uris)
-    warnings = []
+) -> Iterator[str]:
+    again = sum(max(one.records, 0) for one in way.moves)
+    yield from _read_besides(way.moves, merged)
+    if asked.state == "keep" and again:
+        yield f"{count_text(again, 'record')} will be applied to the kept state twice"
+        if way.now.watermark_ms:
+            reached = watermark_text(way.now.watermark_ms)
+            yield f"the kept watermark is {reached}: earlier rows will be dropped as late"
+    if way.now.tables:
+        yield reset_versions.note(way.now.tables, way.begin_at, asked.state)
+    if left_out := sum(max(-one.records, 0) for one in way.moves):
+        yield f"{count_text(left_out, 'record')} will be skipped"
+    yield from reset_offsets.notes(way.now.positions, way.moves)
+    if asked.outputs == "keep":
+        yield from _of_kept_outputs(context, again)
+    for one in rewound:
+        yield from plan_text.notes(one)
+    number, to = context.current.generation, reset_offsets.offsets(way.moves)
+    foreign = of_other_topics(context.store, context.query, number, to)
+    yield from notes.of_topics(context.store, context.query)
+    yield from skipped_records.read_again(context.store, context.query, to)
+    for merge in foreign:
+        yield _not_again(merge, way.now.topics)
+
+
+def _read_besides(moves: Sequence[Move], merged: Sequence[Merge]) -> Iterator[str]:
+    """Say what is read again that Kafka does not have, or not in its order."""
     if archived := sum(one.from_archive for one in moves):
-        ahead = sum(one.end - one.to for one in moves)
-        warnings.append(available_ranges.read_from_archive(archived, ahead))
+        yield available_ranges.read_from_archive(archived, sum(one.end - one.to for one in moves))
     if merged:
         rows, listed = sum(one.rows for one in merged), ", ".join(one.id for one in merged)
-        warnings.append(
+        yield (
             f"{count_text(rows, 'event')} from {count_text(len(merged), 'merge')} "
             f"({listed}) will also be read again, in order of event time; to exclude a "
             "merge, first roll back to before it"
         )
-    if state == "keep" and again:
-        warnings.append(f"{count_text(again, 'record')} will be applied to the kept state twice")
-    if state == "keep" and again and now.watermark_ms:
-        reached = watermark_text(now.watermark_ms)
-        warnings.append(f"the kept watermark is {reached}: earlier rows will be dropped as late")
-    if now.tables:
-        warnings.append(reset_versions.note(now.tables, way.begin_at, state))
-    if left_out:
-        warnings.append(f"{count_text(left_out, 'record')} will be skipped")
-    warnings += reset_offsets.notes(now.positions, moves)
-    if outputs == "keep" and has_outputs and again:
-        warnings.append(
-            f"the outputs are kept, so the rows of {count_text(again, 'record')} will "
-            "be written twice"
-        )
-    if outputs == "keep" and not has_outputs:
-        warnings.append(
+
+
+def _of_kept_outputs(context: QueryContext, again: int) -> Iterator[str]:
+    if not context.written_uris:
+        yield (
             "no output table is known by the settings or the newest savepoint: if there are any, "
             "they are left unchanged"
         )
-    warnings += [note for one in rewound for note in plan_text.notes(one)]
-    number, to = context.current.generation, reset_offsets.offsets(moves)
-    foreign = of_other_topics(context.store, context.query, number, to)
-    warnings += notes.of_topics(context.store, context.query)
-    warnings += skipped_records.read_again(context.store, context.query, to)
-    return warnings + [_not_again(one, now.topics) for one in foreign]
+    elif again:
+        yield (
+            f"the outputs are kept, so the rows of {count_text(again, 'record')} will "
+            "be written twice"
+        )

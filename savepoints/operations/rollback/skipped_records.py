@@ -12,20 +12,21 @@ from datetime import datetime
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition, lowest_offsets
 from savepoints.checkpoint.logs.source_positions import going_on
 from savepoints.errors import NotAlignedError
-from savepoints.model import Generation, Savepoint, from_json
+from savepoints.json_values import from_json
+from savepoints.model import Generation, Place, Savepoint
 from savepoints.moments import rfc3339
 from savepoints.operations.rollback import moves
 from savepoints.operations.rollback.moves import Moved
 from savepoints.sources.kafka import reset_targets
 from savepoints.sources.kafka.reset_targets import Move, Passed, Skips
-from savepoints.store.lineage import RESET, ROLLBACK, TOGETHER, GenerationHistory
+from savepoints.store.lineage import RESET, ROLLBACK, TOGETHER, GenerationHistory, goes_elsewhere
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Operation
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Ancestry
 
 # What began generations, by query and number.
-_Begun = Mapping[tuple[str, int], Operation]
+_Begun = Mapping[Place, Operation]
 
 
 def refuse_read(store: Store, savepoint: Savepoint, there: KafkaOffsets, moment: datetime) -> None:
@@ -89,7 +90,7 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
     anew = [
         one.begun_at
         for one in history.generations
-        if one.begun_by == RESET and one.begun_from is None and _number(one) in ancestry.generations
+        if one.is_empty_reset and one.place in ancestry.generations
     ]
     may_skip = [
         one
@@ -99,16 +100,14 @@ def find(store: Store, history: GenerationHistory, ancestry: Ancestry) -> Skips:
         and all(one.begun_at > other for other in anew)
     ]
     begun = journal.by_generation(store.root) if may_skip else {}
-    skipping = [one for one in may_skip if one.begun_by != ROLLBACK or _starts(begun, one)]
-    skips = _skips(
-        history, begun, [one for one in skipping if _number(one) in ancestry.generations]
-    )
+    skipping = [one for one in may_skip if goes_elsewhere(one, begun.get(one.place))]
+    skips = _skips(history, begun, [one for one in skipping if one.place in ancestry.generations])
     if ancestry.lost is not None:
         lost, gone = ancestry.lost
         earlier = [
             one
             for one in skipping
-            if _number(one) not in ancestry.generations
+            if one.place not in ancestry.generations
             and one.query == lost.query
             and one.generation < lost.generation
         ]
@@ -146,20 +145,10 @@ def read_again(store: Store, query: str, to: KafkaOffsets) -> Iterator[str]:
                 )
 
 
-def _number(generation: Generation) -> tuple[str, int]:
-    return generation.query, generation.generation
-
-
-def _starts(begun: _Begun, generation: Generation) -> tuple[str, ...]:
-    """Return where the sources of a generation were told to go on."""
-    found = begun.get(_number(generation))
-    return found.starts if found else ()
-
-
 def _skips(history: GenerationHistory, begun: _Begun, skipping: Sequence[Generation]) -> Skips:
     passed: list[Passed] = []
     for one in sorted(skipping, key=lambda one: one.begun_at):
-        found = _known(one, begun.get(_number(one)))
+        found = _known(one, begun.get(one.place))
         if one.begun_by == ROLLBACK:
             passed += _elsewhere(history, found)
         elif one.begun_by == RESET:

@@ -36,12 +36,14 @@ from savepoints.model import Form, OutputVersion, Savepoint, new_id
 from savepoints.moments import refuse_future, require_zone, rfc3339, to_milliseconds, utc_now
 from savepoints.operations.rollback import last_operation, skipped_records
 from savepoints.operations.rollback.query_context import QueryContext
-from savepoints.operations.savepoint import create, history, output_versions
+from savepoints.operations.savepoint import create, history, output_versions, topic_ids
+from savepoints.plan import silent
 from savepoints.runtime.archive_of import archives_of
 from savepoints.runtime.bounded import table_ends
 from savepoints.runtime.bounded.bounded_tables import TableEnd
 from savepoints.sources import delta_versions
 from savepoints.sources.combined import availability
+from savepoints.store import lineage
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from savepoints.store.tables import catalog
@@ -243,6 +245,8 @@ def _of_batch(context: QueryContext, batch_id: int, said: tuple[str, ...]) -> Re
     for one in context.history:
         if (one.generation, one.cut.batch_id) == (generation.generation, batch_id):
             return _of_savepoint(one, said)
+    known = lineage.of_topics(context.store, generation)
+    topics = topic_ids.known_ids(files.cut, known, context.settings.kafka, silent)
     return ResolvedTarget(
         query=context.query,
         words=said,
@@ -254,7 +258,8 @@ def _of_batch(context: QueryContext, batch_id: int, said: tuple[str, ...]) -> Re
         outputs=output_versions.outputs_of(
             context.query, generation.generation, files, context.output_uris, context.bound
         ),
-        topics={},
+        # Where it may have read either, what a run would go by.
+        topics=lineage.topic_ids(context.store, generation) | topics,
         committed_at=files.cut.committed_at,
     )
 

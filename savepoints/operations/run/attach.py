@@ -35,7 +35,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Savepoint, several
 from savepoints.observe.outage import Outage
-from savepoints.operations.run import ended_jvm, final_savepoint, periodic, temporary_checkpoint
+from savepoints.operations.run import final_savepoint, no_final_savepoint, periodic
 from savepoints.operations.run.background_export import BackgroundExport
 from savepoints.operations.run.periodic import Attempt
 from savepoints.operations.run.subject import OnEnded, Subject
@@ -158,7 +158,7 @@ class Attached:
         try:
             with self._refusing_without_jvm():
                 subject.stop()
-            temporary_checkpoint.refuse_removed(subject.store, subject.name, subject.checkpoint)
+            no_final_savepoint.refuse_removed(subject.store, subject.name, subject.checkpoint)
             # What is newest of the query is then in another checkpoint, which is not this one's.
             subject.refuse_ended()
             generation = subject.generation
@@ -272,7 +272,7 @@ class Attached:
             self._ticker.join()
             self._release()
             subject = self._subject
-            raise ended_jvm.refusal(
+            raise no_final_savepoint.of_ended_jvm(
                 subject.store, subject.name, subject.checkpoint, subject.outputs
             ) from error
 
@@ -400,10 +400,10 @@ def attach(
                 "'s3://bucket/table'}), or {} if there are none",
                 called,
             )
-        if temporary_checkpoint.is_temporary(directory):
+        if no_final_savepoint.is_temporary(directory):
             _LOG.warning(
                 "no final savepoint of %s can be taken, because Spark removes its checkpoint %s "
-                "when it stops: %s", called, directory, temporary_checkpoint.HINT,
+                "when it stops: %s", called, directory, no_final_savepoint.HINT,
             )  # fmt: skip
         attached = Attached(subject, schedule, held, leases)
         unless_attached.callback(attached.detach)

@@ -191,7 +191,7 @@ def _made_anew(store: Store, query: str) -> str:
     What it began from is a savepoint of its origin, which is kept as long as the fork lives.
     """
     current = store.generations.current(query)
-    began = history.origin(store, current)
+    began = store.catalog.get(current.begun_from)
     by = journal.by_generation(store.root).get((query, current.generation))
     again = by.plan.get("again") if by else None
     if by is None or not again or began is None or began.state != "complete":
@@ -221,7 +221,7 @@ def _evidence(store: Store, generation: Generation, bound: QuerySettings) -> str
     if generation.begun_from is not None:
         return f"it was written from {generation.begun_from}"
     for savepoint in store.catalog.all():
-        if (savepoint.query, savepoint.generation) == (generation.query, generation.generation):
+        if savepoint.place == generation.place:
             return f"savepoint {savepoint.id} was taken at its batch {savepoint.cut.batch_id}"
     for name, uri in bound.outputs.items():
         app = app_id(generation.query, name, generation.generation)

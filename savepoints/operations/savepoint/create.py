@@ -380,15 +380,15 @@ def _taken(
 ) -> Savepoint:
     with lease.hold_files(store.root, plan.query_id, plan.query, "create") as held:
         store = store.snapshot()
-        done = [one for one in store.catalog.all() if one.id == plan.savepoint_id]
-        if done and done[0].state == "expired":
+        done = store.catalog.get(plan.savepoint_id)
+        if done and done.state == "expired":
             raise SavepointNotFoundError(
                 f"savepoint {plan.savepoint_id} was taken and then deleted",
                 hint=f"take a new one: savepoints create {plan.query}",
                 savepoint=plan.savepoint_id,
             )
         if done:
-            return done[0]
+            return done
         require_free = partial(
             free_tags.require_free, query=plan.query, tags=plan.tags, but=[plan.savepoint_id]
         )
@@ -451,7 +451,7 @@ def _make(
             query=query,
             query_id=files.query_id,
             generation=generation.generation,
-            cut=history.dated(files.cut, history.origin(store, generation)),
+            cut=history.dated(files.cut, store.catalog.get(generation.begun_from)),
             created_at=taken_at,
             forms=("native",),
             operators=files.operator_states,

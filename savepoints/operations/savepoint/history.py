@@ -22,9 +22,7 @@ def history(store: Store, query: str) -> list[Savepoint]:
     only what a generation began from.
     """
     store.generations.current(query)
-    known = store.catalog.all()
-    line = living_line.of_query(query, store.generations.all(), known)
-    return line.backwards(one for one in known if one.query == query and one.state == "complete")
+    return living_line.whole(query, store.generations.all(), store.catalog.all())
 
 
 def newest(store: Store, query: str) -> Savepoint | None:
@@ -33,22 +31,16 @@ def newest(store: Store, query: str) -> Savepoint | None:
     return known[0] if known else None
 
 
-def origin(store: Store, generation: Generation) -> Savepoint | None:
-    """Return the savepoint that a generation began from, None without one that is still there."""
-    return next((one for one in store.catalog.all() if one.id == generation.begun_from), None)
-
-
 def with_state(store: Store, generation: Generation) -> Savepoint | None:
     """Return the newest savepoint of a generation that has state, None without one.
 
     A checkpoint whose `state` is gone as a whole is that of a query without state by its files.
     """
-    of = (generation.query, generation.generation)
     return next(
         (
             one
             for one in store.catalog.all()
-            if (one.query, one.generation) == of and one.state == "complete" and one.operators
+            if one.place == generation.place and one.state == "complete" and one.operators
         ),
         None,
     )

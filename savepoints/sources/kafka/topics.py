@@ -57,6 +57,10 @@ class Topic:
     policy: TopicRetention | None
     policy_problem: str = ""
 
+    def is_another(self, recorded: str | None) -> bool:
+        """Return True if it is not the topic that had an id, as far as both ids are known."""
+        return None not in {self.id, recorded} and self.id != recorded
+
     @property
     def compacts(self) -> bool:
         """Whether records with a newer one of the same key are removed, as far as is known."""

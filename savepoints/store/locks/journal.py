@@ -16,7 +16,8 @@ from typing import Any
 from savepoints import faults
 from savepoints.errors import LockedError, UnfinishedOperationError
 from savepoints.io import Location, ObjectInfo, in_parallel
-from savepoints.model import from_json, to_json
+from savepoints.json_values import from_json, to_json
+from savepoints.model import Place
 from savepoints.moments import rfc3339, utc_now
 from savepoints.store.savepoint.sealed import Document
 
@@ -92,7 +93,7 @@ class Operation:
         return tuple(self.plan.get("sources") or ()) if self.verb == "rollback" else ()
 
     @property
-    def generations_begun(self) -> tuple[tuple[str, int], ...]:
+    def generations_begun(self) -> tuple[Place, ...]:
         """The generations that it has begun so far, by query and number."""
         steps = (
             (step.removeprefix(self._prefix).rpartition("."), facts)
@@ -259,7 +260,7 @@ def all_operations(root: Location) -> list[Operation]:
     return sorted(found.values(), key=lambda one: (one.begun_at, one.id), reverse=True)
 
 
-def by_generation(root: Location) -> dict[tuple[str, int], Operation]:
+def by_generation(root: Location) -> dict[Place, Operation]:
     """Return the operation that began each generation, by query and number, if one did."""
     return {generation: one for one in all_operations(root) for generation in one.generations_begun}
 

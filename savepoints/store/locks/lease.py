@@ -33,7 +33,8 @@ from savepoints.errors import (
     VerificationError,
 )
 from savepoints.io import Location
-from savepoints.model import checked_name, from_json, new_id
+from savepoints.json_values import from_json
+from savepoints.model import checked_name, new_id
 from savepoints.moments import parse_rfc3339, rfc3339, utc_now
 
 _LOG = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from savepoints.io import Location
-from savepoints.model import checked_name, from_json, new_id
+from savepoints.json_values import from_json
+from savepoints.model import checked_name, new_id
 from savepoints.moments import utc_now
 from savepoints.store.savepoint.sealed import Document
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
-from savepoints.model import Labels, Savepoint, checked_name, from_json
+from savepoints.json_values import from_json
+from savepoints.model import Labels, Savepoint, checked_name
 from savepoints.store.savepoint import manifest
 from savepoints.store.savepoint.sealed import Document
 

@@ -12,7 +12,8 @@ from urllib.parse import unquote
 
 from savepoints.checkpoint.state.files import is_state_data
 from savepoints.errors import SavepointsError, UsageError, VerificationError
-from savepoints.model import Savepoint, checked_name, from_json, to_json
+from savepoints.json_values import from_json, to_json
+from savepoints.model import Savepoint, checked_name
 from savepoints.store.savepoint import sealed
 
 SCHEMA_VERSION = 1

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from savepoints.errors import UsageError, VerificationError
 from savepoints.io import Location
-from savepoints.model import to_json
+from savepoints.json_values import to_json
 
 SCHEMA_VERSION = 1
 

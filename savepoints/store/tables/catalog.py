@@ -15,7 +15,8 @@ from typing import Any
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets
 from savepoints.errors import AmbiguousNameError, QueryNotFoundError, SavepointNotFoundError
 from savepoints.io import Location
-from savepoints.model import Generation, Labels, Savepoint, SavepointState, from_json
+from savepoints.json_values import from_json
+from savepoints.model import Generation, Labels, Savepoint, SavepointState
 from savepoints.moments import parse_rfc3339, refuse_future, rfc3339
 from savepoints.store.savepoint import labels
 from savepoints.store.tables import columns, living_line
@@ -83,6 +84,10 @@ class Catalog:
         """
         found = [_from_row(row) for row in self._table.rows()]
         return sorted(found, key=lambda one: one.taken_order, reverse=True)
+
+    def get(self, savepoint_id: str | None) -> Savepoint | None:
+        """Return the savepoint of an id, also one that is being removed; None without one."""
+        return next((one for one in self.all() if one.id == savepoint_id), None)
 
     def add(self, savepoint: Savepoint) -> None:
         """Add a savepoint, which makes it exist; adding it again changes nothing."""
@@ -232,7 +237,7 @@ def resolve(
         raise _none_of(query, name, sorted({one.query for one in savepoints}))
     if is_relative(name):
         usable = _of_one_query([one for one in mine if one.state == "complete"], name)
-        alive = _alive(usable, savepoints, generations)
+        alive = living_line.whole(usable[0].query, generations, savepoints) if usable else []
         left = [one for one in usable if one.edit is None and one not in alive]
         if name.startswith("@"):
             return _by_time(name, query, alive, left)
@@ -273,14 +278,6 @@ def _by_time(
 
 def _committed_at(savepoint: Savepoint) -> datetime:
     return savepoint.cut.committed_at
-
-
-def _alive(
-    usable: Sequence[Savepoint], savepoints: Sequence[Savepoint], generations: Sequence[Generation]
-) -> list[Savepoint]:
-    if not usable:
-        return []
-    return living_line.of_query(usable[0].query, generations, savepoints).backwards(usable)
 
 
 def _of_one_query(savepoints: list[Savepoint], name: str) -> list[Savepoint]:

@@ -40,9 +40,13 @@ class Generations:
         found = [_from_row(row) for row in self._table.rows()]
         return sorted(
             (one for one in found if query is None or one.query == query),
-            key=lambda one: (one.query, one.generation),
+            key=lambda one: one.place,
             reverse=True,
         )
+
+    def living(self) -> list[Generation]:
+        """Return the generation that `run` starts of each query that has not ended."""
+        return [one for one in self.all() if one.status == "current"]
 
     def find_current(self, query: str) -> Generation | None:
         """Return the generation that `run` starts, None when the query has none yet."""

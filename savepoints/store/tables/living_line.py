@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from savepoints.model import Generation, Savepoint
+from savepoints.model import Generation, Place, Savepoint
 
 # How a savepoint left the line, by the verb that began the next generation.
 _LEFT = {"rollback": "rolled back", "pipeline rollback": "rolled back"}
 # Generations by query and number.
-_Begun = Mapping[tuple[str, int], Generation]
+_Begun = Mapping[Place, Generation]
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,17 @@ def of_query(
     query: str, generations: Iterable[Generation], savepoints: Sequence[Savepoint]
 ) -> Line:
     """Return the line of a query; of one that has ended, by its newest generation."""
-    begun = {(one.query, one.generation): one for one in generations}
+    begun = {one.place: one for one in generations}
     mine = [one for one in begun.values() if one.query == query]
     return _line(query, mine, begun, {one.id: one for one in savepoints})
+
+
+def whole(
+    query: str, generations: Iterable[Generation], savepoints: Sequence[Savepoint]
+) -> list[Savepoint]:
+    """Return the whole savepoints that a query's present comes from, the newest first."""
+    mine = [one for one in savepoints if one.query == query and one.state == "complete"]
+    return of_query(query, generations, savepoints).backwards(mine)
 
 
 def left(savepoints: Sequence[Savepoint], generations: Sequence[Generation]) -> Mapping[str, str]:
@@ -74,7 +82,7 @@ def left(savepoints: Sequence[Savepoint], generations: Sequence[Generation]) -> 
     Returns:
         By their ids, how that came about: `rolled back`, or `replaced by` a verb like `promote`.
     """
-    begun = {(one.query, one.generation): one for one in generations}
+    begun = {one.place: one for one in generations}
     known = {one.id: one for one in savepoints}
     mine: dict[str, list[Generation]] = defaultdict(list)
     for key in sorted(begun):
@@ -113,7 +121,7 @@ def _line(
             break
         if origin.query == query:
             origins.add(generation.begun_from)
-        at, until = (origin.query, origin.generation), origin.batch_id
+        at, until = origin.place, origin.batch_id
     return Line(newest, frozenset(origins))
 
 

@@ -17,14 +17,13 @@ from typing import Any, Literal
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, by_partition
 from savepoints.errors import NotAlignedError
 from savepoints.io import Location
-from savepoints.model import Generation, OutputVersion, Savepoint, to_json
+from savepoints.json_values import to_json
+from savepoints.model import Generation, OutputVersion, Place, Placed, Savepoint
 from savepoints.result import Result
 from savepoints.store.tables import columns
 from savepoints.store.tables.delta_table import StoreTable
 from savepoints.store.tables.open_tables import OpenTables
 
-# A generation that begins so with nothing reads everything once more, what was merged too.
-_REREADS_EVERYTHING = "reset"
 # What `Merge.batch` is of events that the query had read, and dropped as late.
 DROPPED = "dropped"
 MergePolicy = Literal["exact", "append", "replay-all", "merge-function"]
@@ -88,7 +87,7 @@ class MergeFacts(MergeCounts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merge(MergeFacts):
+class Merge(Placed, MergeFacts):
     """One late batch that was merged.
 
     Attributes:
@@ -126,7 +125,7 @@ class Ancestry:
             savepoint's id; None when all are known.
     """
 
-    generations: frozenset[tuple[str, int]]
+    generations: frozenset[Place]
     lost: tuple[Generation, str] | None = None
 
     @property
@@ -178,22 +177,19 @@ def ancestry(
         generations: All of the store; a fork descends from those of another query.
         merges: All of the store; they know from what their generations descend.
     """
-    recorded = {(one.query, one.generation): one.descent for one in merges}
-    by_number = {(one.query, one.generation): one for one in generations}
+    recorded = {one.place: one.descent for one in merges}
+    by_number = {one.place: one for one in generations}
     known = {one.id: one for one in savepoints}
-    found: set[tuple[str, int]] = set()
-    at: tuple[str, int] | None = (query, generation)
+    found: set[Place] = set()
+    at: Place | None = (query, generation)
     while at is not None and at not in found:
         found.add(at)
         if at in recorded:
             found.update(_generation(name) for name in recorded[at])
             break
         reached = by_number.get(at)
-        if (
-            reached is not None
-            and reached.begun_from is None
-            and reached.begun_by == _REREADS_EVERYTHING
-        ):
+        if reached is not None and reached.is_empty_reset:
+            # It reads everything once more, what was merged, too.
             at = max((one for one in by_number if one < at and one[0] == at[0]), default=None)
             continue
         if reached is None or reached.begun_from is None:
@@ -201,7 +197,7 @@ def ancestry(
         origin = reached.origin_among(known)
         if origin is None:
             return Ancestry(frozenset(found), (reached, reached.begun_from))
-        at = origin.query, origin.generation
+        at = origin.place
     return Ancestry(frozenset(found))
 
 
@@ -213,7 +209,7 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
         unsure = [
             one
             for one in merges
-            if (one.query, one.generation) not in ancestry.generations
+            if one.place not in ancestry.generations
             and one.policy != "append"
             and (one.query != lost.query or one.generation < lost.generation)
             and one.at <= lost.begun_at
@@ -229,11 +225,7 @@ def in_effect(merges: Sequence[Merge], ancestry: Ancestry) -> list[Merge]:
                 savepoint=gone,
             )
     # What was appended to the topic arrived there, and is in a state or not as anything that did.
-    mine = [
-        one
-        for one in merges
-        if (one.query, one.generation) in ancestry.generations and one.policy != "append"
-    ]
+    mine = [one for one in merges if one.place in ancestry.generations and one.policy != "append"]
     return sorted(mine, key=lambda one: (one.at, one.id))
 
 
@@ -248,7 +240,7 @@ def find_same_batch(merges: Iterable[Merge], input_name: str, content_hash: str)
     )
 
 
-def _generation(name: str) -> tuple[str, int]:
+def _generation(name: str) -> Place:
     query, _, number = name.rpartition("/")
     return query, int(number)
 

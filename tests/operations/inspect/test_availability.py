@@ -182,6 +182,21 @@ def test_newly_discovered_kafka_partitions_start_at_earliest_after_a_restore_and
 
 
 @pytest.mark.kafka
+def test_trap_a_partition_that_was_added_since_ends_it_too(broker: Broker) -> None:
+    """Its records are read from the first one on; nothing waits in the others."""
+    topic = broker.make(partitions=1, config=WEEK_MS)
+    broker.put(topic, 0, HOUR)
+    taken = at({topic: {0: 1}}, ids=topics.ids([topic], broker.settings))
+    broker.grow(topic, 2)
+    broker.put(topic, 1, 3 * HOUR, 2 * HOUR)
+
+    found = availability.check_savepoint(taken, broker.settings)
+
+    assert (found.restorable, found.until) == ("yes", broker.now - 3 * HOUR + WEEK)
+    assert found.partitions[1].until == found.until
+
+
+@pytest.mark.kafka
 def test_kafka_is_asked_once_for_all_savepoints(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

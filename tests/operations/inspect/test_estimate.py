@@ -20,6 +20,7 @@ from savepoints.io import Location
 from savepoints.local import LocalWorld
 from savepoints.operations.inspect import estimate
 from savepoints.operations.inspect.estimate import Estimate
+from savepoints.sources.kafka import topics
 from savepoints.store.tables.events import Event
 from tests.samples import savepoint, unpack
 from tests.sources.broker import HOUR, MINUTE, WEEK, WEEK_MS, Broker
@@ -154,6 +155,24 @@ def test_what_kafka_no_longer_has_is_refused(broker: Broker, estimating: Estimat
 
     with pytest.raises(SourceDataGoneError, match="wanted offset 4, available 5 to 9"):
         estimating({topic: {0: 4}}, 5)
+
+
+@pytest.mark.kafka
+def test_trap_the_records_of_a_recreated_topic_are_not_what_is_left_to_read(
+    broker: Broker, estimating: Estimating, local_store: Store
+) -> None:
+    """They were counted from where the query stood in the deleted one."""
+    topic = broker.make(partitions=1)
+    ids = topics.ids([topic], broker.settings)
+    one = savepoint(1, query="q", offsets=(kafka_position({topic: {0: 2}}),))
+    local_store.catalog.add(dataclasses.replace(one, topics=ids))
+    broker.remove(topic)
+    broker.make(partitions=1, name=topic)
+    broker.put(topic, 0, *[HOUR] * 9)
+
+    for place in (None, "latest"):
+        with pytest.raises(SourceDataGoneError, match=f"topic {topic} has been deleted"):
+            estimating({topic: {0: 4}}, 5, from_savepoint=place)
 
 
 def test_what_cannot_be_estimated_is_refused(on_local: Location, local_store: Store) -> None:

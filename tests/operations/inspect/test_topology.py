@@ -485,3 +485,26 @@ def test_kafka_says_how_far_behind_it_is_and_what_retention_has_left(
     assert "beyond Kafka's end" in there.problem
     assert (missing.lag, missing.problem) == (None, "Kafka has no topic no-such-topic")
     assert (source.lag, source.problem) == (None, "")
+
+
+@pytest.mark.kafka
+def test_trap_nothing_is_counted_in_a_topic_that_is_another_one(
+    world: LocalWorld, on_local: Location, local_store: Store
+) -> None:
+    """The new one has a record at the offset that was reached in the old one."""
+    broker = Broker.of(world)
+    topic = broker.make(partitions=1)
+    broker.put(topic, 0, *[HOUR] * 3)
+    store = local_store.with_settings(Settings(kafka=broker.settings))
+    checkpoint = checkpoint_at({topic: {0: 2}}, on_local / "checkpoint")
+    assert take(store, checkpoint, query="clicks").topics
+    assert [one.lag for one in topology.topology(store, "clicks").sources] == [1]
+    broker.remove(topic)
+    broker.make(partitions=1, name=topic)
+    broker.put(topic, 0, *[HOUR] * 9)
+
+    (source,) = topology.topology(store, "clicks").sources
+
+    (place,) = source.partitions
+    assert (source.lag, place.lag, place.lost, place.end) == (None, None, None, 9)
+    assert "deleted and recreated" in place.problem

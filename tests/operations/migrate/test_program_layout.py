@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from savepoints.errors import SavepointsError
 from savepoints.io import Location
-from savepoints.operations.migrate import program_layout
+from savepoints.runtime import scratch_query
 from savepoints.runtime.app import App, Input, Output
 from savepoints.runtime.runner import run_on_nothing
 
@@ -43,7 +43,7 @@ def test_each_input_is_a_source_of_its_own_in_sparks_order(
 
     run_on_nothing(spark, app, scratch)
 
-    assert program_layout.inputs_in_order(scratch / "checkpoint") == ["clicks", "orders"]
+    assert scratch_query.inputs_in_order(scratch / "checkpoint") == ["clicks", "orders"]
 
 
 def test_a_program_that_spark_does_not_understand_is_said_so(

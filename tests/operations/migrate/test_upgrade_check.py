@@ -16,7 +16,7 @@ from savepoints.checkpoint.state.schema import StateField, StateSchema
 from savepoints.errors import NativeOnlyError, NotAlignedError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.operations.migrate import migrate, program_layout
+from savepoints.operations.migrate import migrate
 from savepoints.operations.migrate import upgrade_check as operations_upgrade
 from savepoints.operations.migrate.migration_writer import require_counts
 from savepoints.operations.migrate.program_layout import NewProgram
@@ -128,14 +128,6 @@ def test_trap_state_ids_of_operators_that_are_gone_leave_the_commit_log(
     written = json.loads(target.get("commits/3").split(b"\n", 1)[1])
     assert written["stateUniqueIds"] == {"0": [["x"]], "1": [["b"]]}
     assert written["nextBatchWatermarkMs"] == 5
-
-
-def test_the_inputs_of_a_program_are_in_the_order_of_sparks_sources(on_local: Location) -> None:
-    for number, name in ((0, "orders"), (1, "clicks"), (10, "last"), (2, "users")):
-        entry = {"path": f"file:///tmp/x/empty/{name}/0.json", "timestamp": 1, "batchId": 0}
-        on_local.put(f"sources/{number}/0", f"v1\n{json.dumps(entry)}".encode())
-
-    assert program_layout.inputs_in_order(on_local) == ["orders", "clicks", "users", "last"]
 
 
 def doubled(batch: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,20 @@ def test_only_what_has_a_savepoint_can_be_continued_from_it(
 
     assert "savepoints fork latest NEW --query variant" in saved
     assert "savepoints fork latest NEW" not in unsaved
+
+
+def test_trap_latest_is_not_named_where_nothing_that_counts_is_saved(
+    on_local: Location, local_store: Store
+) -> None:
+    """A reset has left what is saved: `fork latest` would find nothing."""
+    saved = take(local_store, unpack("rocksdb", on_local / "live"), query="totals")
+    anew = unpack("session", on_local / "anew")
+    local_store.generations.begin("totals", 2, anew, by="reset")
+
+    named = re.search(r"savepoints fork (\S+) NEW", str(end.plan(local_store, "totals")))
+
+    assert named is not None
+    assert local_store.catalog.find(named[1], query="totals") == saved
 
 
 def test_whoever_needs_a_query_that_has_ended_is_told_why(

@@ -13,8 +13,8 @@ from savepoints.errors import SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.local import LocalWorld
-from savepoints.operations.rollback import rollback
-from savepoints.operations.rollback.target import BeforeLast
+from savepoints.operations.rollback import reset, rollback
+from savepoints.operations.rollback.target import AtBatch, BeforeLast
 from savepoints.runtime import compatibility
 from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.reset_targets import Target
@@ -156,3 +156,28 @@ def test_trap_only_what_is_certain_is_said_of_a_query_that_went_on(
     known = {"old": before.topics, "new": topics.ids([query.topic], query.settings.kafka)}
     assert again.topics == ({} if is_of is None else known[is_of])
     assert any("deleted and recreated" in one for one in told) == (is_of is None)
+
+
+def test_trap_a_fork_without_a_savepoint_of_its_own_knows_its_topic_by_what_it_began_from(
+    query: Query, broker: Broker
+) -> None:
+    """A reset took the offsets of the old topic for some of the new one."""
+    origin = take(query.store, query.checkpoint)
+    place = query.place / "trial"
+    for one in query.checkpoint.list():
+        place.put(one.path, query.checkpoint.get(one.path))
+    query.store.generations.begin("trial", 1, place, by="fork", begun_from=origin.id)
+    recreate(query, broker)
+
+    with pytest.raises(SourceDataGoneError, match=f"since savepoint {origin.id} was taken"):
+        reset.plan(query.store, "trial", Target("earliest"), stopped=True)
+
+
+def test_trap_an_unsaved_batch_does_not_belong_to_the_new_topic_either(
+    query: Query, broker: Broker
+) -> None:
+    """Its rollback was carried out, outputs and all; then the query could not be run."""
+    recreate(query, broker)
+
+    with pytest.raises(SourceDataGoneError, match="deleted and recreated"):
+        rollback.plan(query.store, AtBatch(3), query=QUERY, stopped=True)

@@ -16,7 +16,8 @@ from savepoints.errors import (
     NotAlignedError,
     OutputVersionGoneError,
 )
-from savepoints.model import OutputVersion, from_json, new_id, to_json
+from savepoints.json_values import from_json, to_json
+from savepoints.model import OutputVersion, new_id
 from savepoints.moments import utc_now
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.correct.correct import Correction

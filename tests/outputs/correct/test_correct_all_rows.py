@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.errors import SeveralRowsError
-from savepoints.model import from_json, to_json
+from savepoints.json_values import from_json, to_json
 from savepoints.outputs.correct import commit, correct
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.delta.row_selection import EVERYTHING, RowSelection

@@ -11,7 +11,8 @@ from hypothesis.strategies import DataObject, data, integers, sampled_from
 
 from savepoints.errors import FileSinkError, NotAlignedError, NotFoundError
 from savepoints.io import Location
-from savepoints.model import OutputVersion, to_json
+from savepoints.json_values import to_json
+from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version, missing_files, retention
 from savepoints.outputs.file_sink import file_sink
 from savepoints.outputs.rewind import plan_text, rewind
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.drawn(5)
 INTERVAL = 3
 _KILLED = """
 import json, sys
-from savepoints.model import from_json
+from savepoints.json_values import from_json
 from savepoints.outputs.rewind import rewind
 from savepoints.outputs.rewind.planned_rewind import Rewind
 getattr(rewind, sys.argv[1])(from_json(Rewind, json.loads(sys.argv[2])), "op-1")

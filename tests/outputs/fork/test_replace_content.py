@@ -14,7 +14,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location
-from savepoints.model import OutputVersion, from_json, new_id
+from savepoints.json_values import from_json
+from savepoints.model import OutputVersion, new_id
 from savepoints.moments import utc_now
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import write_batch
@@ -294,7 +295,7 @@ def test_trap_a_complete_output_loses_the_partitions_that_it_has_no_rows_of(
 
 
 def test_it_is_read_from_a_journal_as_it_was_written() -> None:
-    from savepoints.model import to_json
+    from savepoints.json_values import to_json
     from savepoints.outputs.rewind.planned_rewind import Rewind
 
     source = OutputVersion("totals", "/fork", "id", 4, FORK, BATCH)

@@ -21,7 +21,8 @@ from deltalake.schema import PrimitiveType
 
 from savepoints.errors import IncompatibleError, NotAlignedError, NotFoundError
 from savepoints.io import Location, storage_options
-from savepoints.model import OutputVersion, from_json, to_json
+from savepoints.json_values import from_json, to_json
+from savepoints.model import OutputVersion
 from savepoints.outputs.delta import batch_version, missing_files, snapshot
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.fork import isolated_copy

@@ -12,8 +12,8 @@ import pytest
 from savepoints.config.settings import Settings
 from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location
+from savepoints.json_values import from_json, to_json
 from savepoints.local import LocalWorld
-from savepoints.model import from_json, to_json
 from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta import log as delta_log
 from savepoints.outputs.rewind import plan_text, rewind

@@ -1,7 +1,8 @@
-"""What is saved of a query whose JVM ended before its driver could take a last savepoint."""
+"""Queries of which no last savepoint can be taken: their JVM or their checkpoint is gone."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from shlex import quote
 
@@ -11,8 +12,13 @@ from savepoints.io import Location
 from savepoints.operations.savepoint import history
 from savepoints.store.root import Store
 
+# As Spark names the directory of a query without `checkpointLocation`, which it removes when the
+# query stops (`Utils.createTempDir`).
+_NAME = re.compile(r"temporary-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+HINT = 'start the query with .option("checkpointLocation", …), a directory that stays'
 
-def refusal(
+
+def of_ended_jvm(
     store: Store, query: str, checkpoint: Location, outputs: Mapping[str, str]
 ) -> PartlyDoneError:
     """Return the error that names the newest savepoint, and what saves the newest batch."""
@@ -42,4 +48,27 @@ def refusal(
         else f"save that batch: savepoints create {query} --format native; {alone}",
         query=query,
         savepoint=newest.id,
+    )
+
+
+def is_temporary(checkpoint: Location) -> bool:
+    """Return True if a query has the checkpoint that Spark makes for one without any."""
+    return _NAME.fullmatch(str(checkpoint).rpartition("/")[2]) is not None
+
+
+def refuse_removed(store: Store, query: str, checkpoint: Location) -> None:
+    """Refuse a last savepoint of a query whose checkpoint Spark has just removed.
+
+    Raises:
+        PartlyDoneError: If it has; it names the newest savepoint.
+    """
+    if not is_temporary(checkpoint) or checkpoint.exists("metadata"):
+        return
+    last = history.newest(store, query)
+    known = f"; the newest is {last.id} (batch {last.cut.batch_id})" if last else ""
+    raise PartlyDoneError(
+        f"{query} has stopped, but no final savepoint was taken{known}: it was started without "
+        f"checkpointLocation, so Spark has removed its checkpoint {checkpoint}",
+        hint=HINT,
+        query=query,
     )

@@ -1,1 +1,0 @@
-"""What a query plan shows of state: initial buffers, keys of joins."""
