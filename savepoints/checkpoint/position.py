@@ -32,6 +32,7 @@ class CheckpointPosition:
             it.
         watermark_moved: Batch N moved the watermark, so that a batch without input would evict
             state and emit rows.
+        next_watermark_ms: The watermark of batch N + 1, milliseconds since 1970.
     """
 
     committed: int | None
@@ -40,6 +41,7 @@ class CheckpointPosition:
     begun_positions: tuple[str | None, ...]
     initial: Mapping[int, str]
     watermark_moved: bool
+    next_watermark_ms: int = 0
 
     @property
     def next_batch(self) -> int:
@@ -110,6 +112,11 @@ def read(checkpoint: Location) -> CheckpointPosition:
         _positions(next_, initial),
         initial,
         bool(newest and commit and commit.next_watermark_ms > newest.watermark_ms),
+        max(
+            newest.watermark_ms if newest else 0,
+            commit.next_watermark_ms if commit else 0,
+            next_.watermark_ms if next_ else 0,
+        ),
     )
 
 

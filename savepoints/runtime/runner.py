@@ -31,6 +31,7 @@ from savepoints.runtime.inputs import Inputs
 from savepoints.runtime.running_batch import Committed, RunningBatch
 from savepoints.sources.events.events import RAW_SCHEMA
 from savepoints.spark import private_api
+from savepoints.state import executed_plan
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Runner:
         self._read_elsewhere: dict[int, int] = {}
         self._stopping = threading.Event()
         self._committed = Committed()
+        self._watermarks_ms: dict[int, int] = {}
         self._is_first = True  # No batch was written since the query was started.
 
     def stop(self) -> None:
@@ -147,6 +149,15 @@ class Runner:
     def last_batch(self) -> int | None:
         """Newest batch that this run has committed, as far as Spark was asked; None for none."""
         return self._committed.last
+
+    @property
+    def watermark_ms(self) -> int:
+        """What the events of all planned batches that it ran have moved the watermark to.
+
+        Spark begins anew with each of them, and then takes an input for one without events until
+        it has some; what it had reached before stays.
+        """
+        return min(self._watermarks_ms.values(), default=0)
 
     @property
     def most(self) -> int | None:
@@ -267,6 +278,8 @@ class Runner:
         if not self._failed_after_commit(query, before):
             self._raise_failure(query)
             self._collect(query)
+        for number, reached in enumerate(executed_plan.watermarks_reached_ms(query)):
+            self._watermarks_ms[number] = max(reached, self._watermarks_ms.get(number, 0))
 
     def begin_in(self, scratch: Location) -> None:
         """Let Spark begin a first batch in another checkpoint, and stop it before it reads.

@@ -7,6 +7,7 @@
 | `StreamExecution.queryExecutionThread` | the end of a query without session | 4.2 | no wait |
 | `StreamExecution.lastExecution` | initial buffers of aggregates, keys of joins | 4.2 | not known |
 | the same, `EventTimeWatermarkExec` | columns and watermarks of a new query | 4.2 | no `seed` |
+| `eventTimeStats` of it | watermarks of planned batches | 3.5 to 4.2 | no end of a run |
 | `LogicalPlan.toJSON` | if a program is the one that ran before | 3.5 to 4.2 | it is compared |
 | `PythonUDF`, `PythonFunction.command` | the same, for Python functions | 3.5 to 4.2 | not seen |
 | `LogicalRelation`, `TahoeLogFileIndex` | tables beside the inputs | 3.5 to 4.2 | not seen |

@@ -6,7 +6,7 @@ It is read through Spark's private API, so of operators this may return nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,8 +64,24 @@ def watermark_delays_ms(query: StreamingQuery) -> tuple[int, ...]:
     Args:
         query: A query of a classic session that has run a batch.
     """
+    return tuple(int(one.delayMs()) for one in _watermarks(query))
+
+
+def watermarks_reached_ms(query: StreamingQuery) -> tuple[int, ...]:
+    """Return what the events of its last batch move each watermark to; 0 where it had none.
+
+    As `WatermarkTracker.updateWatermark` counts, which forgets it when the query is started again.
+
+    Args:
+        query: A query of a classic session that has run a batch.
+    """
+    stats = [(one.eventTimeStats().value(), int(one.delayMs())) for one in _watermarks(query)]
+    return tuple(int(seen.max()) - delay if seen.count() else 0 for seen, delay in stats)
+
+
+def _watermarks(query: StreamingQuery) -> Iterator[JavaObject]:
     plan = private_api.executed_plan(query)
-    return tuple(int(one.delayMs()) for one in nodes(plan) if class_name(one) == _WATERMARK)
+    return (one for one in nodes(plan) if class_name(one) == _WATERMARK)
 
 
 def _by_operator(

@@ -194,6 +194,18 @@ class ReadOtherwise:
     place: Place
     batch_id: int | None
 
+    def text(self, app: str) -> str:
+        """Say which batches another program than this one has read."""
+        which = (
+            "the newest batches"
+            if self.batch_id is None
+            else f"batches up to {self.batch_id} of generation {self.place[1]}"
+        )
+        return (
+            f"{which} were read by another version of {app}, or with another time zone or version "
+            "of Spark or Python"
+        )
+
 
 def read_otherwise(
     store: Store, known: Reach, plan: str, since: Savepoint | None

@@ -6,7 +6,7 @@ import pytest
 
 from savepoints.checkpoint import damage_patterns
 from savepoints.checkpoint import position as checkpoint_position
-from savepoints.checkpoint.logs import planned_batch
+from savepoints.checkpoint.logs import offset_log, planned_batch
 from savepoints.errors import NoCommittedBatchError, NotAlignedError
 from savepoints.io import Location, ObjectInfo
 from tests.samples import files_of, unpack, write
@@ -85,7 +85,11 @@ def test_a_watermark_that_moved_is_seen(place: Location, batch: int, moved: bool
     files = files_of("watermark")
     write(place, {path: files[path] for path in (f"offsets/{batch}", f"commits/{batch}")})
 
-    assert checkpoint_position.read(place).watermark_moved is moved
+    now = checkpoint_position.read(place)
+
+    assert now.watermark_moved is moved
+    # As Spark went on.
+    assert now.next_watermark_ms == offset_log.parse(files[f"offsets/{batch + 1}"], "").watermark_ms
 
 
 def test_trap_several_planned_batches_lose_the_rows_of_all_but_the_last(place: Location) -> None:

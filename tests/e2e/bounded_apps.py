@@ -43,6 +43,15 @@ def totals_of_one_twice(inputs: Mapping[str, DataFrame]) -> DataFrame:
     return totals_of_both(doubled)
 
 
+def with_what_follows(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Give each event on the left with those that follow it on the right, or with none."""
+    left = inputs["left"].withWatermark("at", "1 second").select("k", "n", "at")
+    right = inputs["right"].withWatermark("at", "1 second")
+    right = right.selectExpr("k AS of", "n AS answer", "at AS then")
+    near = F.expr("k = of AND then BETWEEN at AND at + INTERVAL 5 SECONDS")
+    return left.join(right, near, "leftouter").select("k", "n", "answer")
+
+
 def distinct(inputs: Mapping[str, DataFrame]) -> DataFrame:
     """Give each event once."""
     return inputs["events"].dropDuplicates(["k", "n"]).select("k", "n")
@@ -83,6 +92,12 @@ two_topics = App(
     inputs={"right": read("right"), "left": read("left")},
     build=totals_of_both,
     outputs={"out": Output(mode="upsert", key=("k",))},
+)
+followed = App(
+    name="followed",
+    inputs={"left": read("left"), "right": read("right")},
+    build=with_what_follows,
+    outputs={"out": Output(mode="append")},
 )
 one_twice = App(
     name="one_twice",

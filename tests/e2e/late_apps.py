@@ -6,7 +6,9 @@ Spark's interface of stateful processors fixes the names of methods and argument
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -76,10 +78,10 @@ def ticks(inputs: Mapping[str, DataFrame]) -> DataFrame:
     )
 
 
-def windows(inputs: Mapping[str, DataFrame]) -> DataFrame:
+def windows(inputs: Mapping[str, DataFrame], seconds: int = WINDOW_S) -> DataFrame:
     """Sum up in windows that are written when they are over."""
     timed = inputs["events"].withWatermark(json_records.AT, f"{LATENESS_S} seconds")
-    window = F.window(json_records.AT, f"{WINDOW_S} seconds")
+    window = F.window(json_records.AT, f"{seconds} seconds")
     sums = timed.groupBy(window, "k").agg(F.sum("n").alias("total"))
     return sums.select(F.unix_millis("window.start").alias("start_ms"), "k", "total")
 
@@ -210,4 +212,6 @@ def functions(
 windowed = App(
     "windowed", {"events": read()}, windows, {"out": Output("append")}, merge=functions()
 )
+# Another version of it, by which an event is late only when its minute is over.
+windowed_by_minute = dataclasses.replace(windowed, build=partial(windows, seconds=60))
 nobodys = App("nobodys", {"events": read()}, overall, {"out": Output("append")})

@@ -142,6 +142,25 @@ def test_runs_to_random_ends_are_exact_and_the_next_goes_on_with_the_next_record
 
 
 @pytest.mark.nightly
+def test_trap_the_watermark_stood_still_after_batches_without_events_of_an_input(
+    spark: SparkSession, world: LocalWorld, world_environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Each planned batch is another query to Spark, and knows only what it has read itself."""
+    desk = Desk.open(world, tmp_path, "tests.e2e.bounded_apps:followed", most=2)
+    lefts = [("a", 10), ("b", 11), ("c", 20), ("d", 21), ("e", 30), ("f", 31)]
+    desk.send("left", lefts)
+    desk.send("right", [("y", 100), ("z", 100)])
+
+    ran, saved = desk.run(until="latest")
+
+    assert ran.batches == 4, "three with events, and one that writes what is over"
+    assert saved is not None
+    assert saved.cut.watermark_ms == 30_000, "of the input that is behind, less a second"
+    over = [{"k": k, "n": n, "answer": None} for k, n in lefts if n + 5 < 30]
+    assert desk.rows() == over
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", range(10))
 def test_many_runs_to_random_ends_are_exact(
     spark: SparkSession,
@@ -202,9 +221,9 @@ def test_trap_failed_uncommitted_batch_on_top_of_last_commit_skip_duplicates_ref
         assert now.committed is not None
         data = planned_batch.next_batch(
             checkpoint.get(f"offsets/{now.committed}"),
-            checkpoint.get(f"commits/{now.committed}"),
             now.committed,
             positions,
+            now.next_watermark_ms,
             utc_now(),
         )
         checkpoint.put(f"offsets/{now.next_batch}", data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,3 +93,28 @@ def test_dropped_events_are_listed_and_merged_once(begun: LateDesk) -> None:
     assert (again.rows, again.checkpoint) == (0, None)
     desk.arrive(chunk(5))
     assert in_order(desk.desk.rows()) == in_time(desk)
+
+
+def test_trap_what_another_program_dropped_was_told_by_the_present_one_without_a_word(
+    world: LocalWorld, world_environment: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    desk = LateDesk.open(world, spark, tmp_path, "windowed")
+    for number in range(3):
+        desk.arrive([*chunk(number), *LATE.get(number, [])])
+    store, query = desk.desk.store, desk.desk.query
+    before = late.late(store, query)
+    assert (before.events, before.notes) == (2, ())
+    newest = len(desk.batches) - 1
+
+    desk.bind(app="tests.e2e.late_apps:windowed_by_minute")
+    desk.arrive(chunk(3))
+    store = desk.desk.store
+    found = late.late(store, query)
+
+    assert found.events != 2, "by the program of now"
+    (note,) = found.notes
+    assert f"batches up to {newest} of generation 1 were read by another version" in note
+    assert note in desk.prepare(None).plan.warnings
+    since = datetime.fromisoformat(note.rpartition(" --since ")[2])
+    later = late.late(store, query, since=since)
+    assert (later.batches, later.notes) == (len(desk.batches) - 1 - newest, ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from savepoints.checkpoint.logs import commit_log, offset_log
+from savepoints.checkpoint.logs import offset_log
 from savepoints.moments import epoch_ms
 
 # Kafka's source keeps where it began in `sources/<number>/0`, behind a zero byte that Spark 2.1
@@ -19,22 +19,25 @@ _INITIAL = b"\0v1\n"
 
 
 def next_batch(
-    offsets: bytes, commit: bytes, batch_id: int, positions: Sequence[str | None], now: datetime
+    offsets: bytes,
+    batch_id: int,
+    positions: Sequence[str | None],
+    watermark_ms: int,
+    now: datetime,
 ) -> bytes:
     """Return `offsets/N+1` for a batch that ends at these positions.
 
     Args:
+        offsets: `offsets/N`, whose settings are kept.
         positions: Where each source is to end, in order, as Spark's JSON.
+        watermark_ms: What batch N has moved the watermark to; with that of batch N itself,
+            eviction would lag one batch behind.
     """
-    name = f"offsets/{batch_id}"
-    before = offset_log.parse(offsets, name)
-    reached = commit_log.parse(commit, f"commits/{batch_id}").next_watermark_ms
     return offset_log.with_batch(
         offsets,
-        name,
+        f"offsets/{batch_id}",
         positions=positions,
-        # Copied unchanged, eviction would lag one batch behind.
-        watermark_ms=max(before.watermark_ms, reached),
+        watermark_ms=watermark_ms,
         timestamp_ms=epoch_ms(now),
     )
 

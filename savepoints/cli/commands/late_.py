@@ -68,6 +68,7 @@ def _pairs(found: LateEvents) -> list[tuple[str, object]]:
     if found.again:
         again = count_text(found.again, "event")
         pairs.append(("delivered twice", f"{again}, already counted the first time"))
+    pairs += [("note", one) for one in found.notes]
     if not found.events:
         return pairs
     named = "event" if len(found.newest) == found.events else "for example"

@@ -20,14 +20,14 @@ from savepoints.moments import moment_of, rfc3339
 from savepoints.operations.merge import source_ends
 from savepoints.operations.merge.live_query import LiveQuery
 from savepoints.plan import Progress
-from savepoints.runtime import late_rows
+from savepoints.runtime import late_rows, program
 from savepoints.runtime.archive_of import is_before
 from savepoints.sources.archive import archive
 from savepoints.sources.archive.files import SCHEMA
 from savepoints.sources.events.events import POSITION
 from savepoints.sources.late import dropped_late
 from savepoints.sources.late.dropped_late import LATE_MS, READ_MS, Read
-from savepoints.store import scratch
+from savepoints.store import lineage, scratch
 from savepoints.store.batch_log import Batch
 from savepoints.texts import count_text
 
@@ -45,12 +45,14 @@ class Dropped:
         rows: What was dropped of them; columns of `late_rows.dropped`.
         again: By input, how many events were dropped that had counted already, by their id: second
             deliveries, which a merge leaves out.
+        notes: What may be otherwise, because another program has read some of the batches.
     """
 
     reads: Sequence[Read]
     events: Mapping[str, DataFrame]
     rows: DataFrame
     again: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
 
 def find(
@@ -67,7 +69,7 @@ def find(
         place: An empty directory.
         since: Only what batches read that were planned since then; None for all.
     """
-    reads = _reads(live, since)
+    known, reads = _reads(live, since)
     names = list(live.inputs.app.inputs)
     if not any(one.late_watermark_ms > 0 for one in reads):
         none = {name: _nothing(spark) for name in names}
@@ -94,11 +96,12 @@ def find(
         fresh = lost.join(counted, ["entity", "event_id"], "left_anti")
         events[name] = scratch.keep(spark, dropped_late.once(fresh), place / "events" / name)
         again[name] = lost.count() - fresh.count()
-    return Dropped(reads, events, rows, again)
+    notes = _read_otherwise(spark, live, known, first=max(known) + 1 - len(reads))
+    return Dropped(reads, events, rows, again, notes)
 
 
-def _reads(live: LiveQuery, since: datetime | None) -> list[Read]:
-    """Return the batches that made the present of a query, from some time on."""
+def _reads(live: LiveQuery, since: datetime | None) -> tuple[dict[int, Batch], list[Read]]:
+    """Return what is known of the batches of a query, and those that made its present since."""
     known = {
         number: one
         for number, one in live.batches().items()
@@ -121,7 +124,30 @@ def _reads(live: LiveQuery, since: datetime | None) -> list[Read]:
         end = lowest_offsets(one.offsets)
         found.append(Read(begin, end, late_ms, one.timestamp_ms))
         begin, late_ms = end, one.watermark_ms
-    return found
+    return known, found
+
+
+def _read_otherwise(
+    spark: SparkSession, live: LiveQuery, known: Mapping[int, Batch], *, first: int
+) -> tuple[str, ...]:
+    """Say of which batches, from the first that was looked at on, another program dropped rows."""
+    frame = program.frame(spark, live.inputs)
+    mine = program.digest(program.text(frame), frame, live.inputs)
+    other = lineage.read_otherwise(live.store, live.reach, mine, None)
+    if other is None:
+        return ()
+    judged = (
+        f"{other.text(live.inputs.bound.app)}: what they dropped is told by this one, and may be "
+        "more or less"
+    )
+    if other.batch_id is None:
+        return (judged,)
+    if other.batch_id < first:
+        return ()
+    later = known.get(other.batch_id + 1)
+    if later is None:
+        return (judged,)
+    return (f"{judged}; to leave them out: --since {rfc3339(moment_of(later.timestamp_ms))}",)
 
 
 def _require_all(live: LiveQuery, known: Mapping[int, Batch], first: int, newest: int) -> None:

@@ -41,6 +41,7 @@ class LateEvents(LateFigures):
         again: Dropped events that had counted before, by their id; they are not counted among the
             others.
         outputs: The tables that lack them.
+        notes: What may be otherwise, because another program has read some of the batches.
     """
 
     query: str
@@ -50,6 +51,7 @@ class LateEvents(LateFigures):
     again: int
     inputs: Mapping[str, int]
     outputs: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def late(
@@ -112,4 +114,5 @@ def _report(live: LiveQuery, found: Dropped, since: datetime | None) -> LateEven
         again=sum(found.again.values()),
         inputs={name: frame.count() for name, frame in found.events.items()},
         outputs=tuple(bound.outputs[name] for name in live.inputs.app.outputs),
+        notes=found.notes,
     )

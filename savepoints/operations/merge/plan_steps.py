@@ -261,15 +261,8 @@ def _of_versions(frame: DataFrame, assignment: Assignment) -> tuple[str, ...]:
     other = lineage.read_otherwise(live.store, live.reach, mine, oldest)
     if other is None:
         return ()
-    _, generation = other.place
-    which = (
-        "the newest batches"
-        if other.batch_id is None
-        else f"batches up to {other.batch_id} of generation {generation}"
-    )
     replayed = (
-        f"{which} were read by another version of {live.inputs.bound.app}, or with another time "
-        f"zone or version of Spark or Python: what this one makes of it need not be what "
+        f"{other.text(live.inputs.bound.app)}: what this one makes of it need not be what "
         f"{live.name} made"
     )
     return (replayed,)
@@ -292,7 +285,7 @@ def _warnings(plan: MergePlan, controls: int, active: int) -> tuple[str, ...]:
 
 def of_batch(late: LateBatch, until: datetime | None) -> tuple[str, ...]:
     """Warn of what the batch has and the merge leaves out, whatever the query has seen."""
-    notes = []
+    notes = list(late.notes)
     if late.ignored:
         notes.append(f"the batch has columns that are not used: {', '.join(late.ignored)}")
     if late.doubled:

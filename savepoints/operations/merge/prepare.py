@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -256,7 +256,8 @@ def _read(
     if asked.batch is None:
         live.inputs.require_same_decoding(spark)
         found = dropped.find(spark, live, place / "read", since=asked.since, progress=progress)
-        return late_batch.replacing(found.events[name], found.again[name], aside)
+        late = late_batch.replacing(found.events[name], found.again[name], aside)
+        return replace(late, notes=found.notes)
     inputs = live.inputs
     source = LateInput(
         name, inputs.topic(name), inputs.decoding(name), inputs.app.kafka_input(name).encode

@@ -89,9 +89,9 @@ def catch_up(
     if now.begun is None:
         data = planned_batch.next_batch(
             checkpoint.get(f"offsets/{now.committed}"),
-            checkpoint.get(f"commits/{now.committed}"),
             now.committed,
             wanted,
+            now.next_watermark_ms,
             utc_now(),
         )
         checkpoint.put(f"offsets/{batch}", data)

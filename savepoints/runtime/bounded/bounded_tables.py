@@ -102,8 +102,8 @@ class TableEnd:
         check: Callable[[], None],
         progress: Progress,
     ) -> Ended:
+        now = checkpoint_position.read(runner.checkpoint)
         while True:
-            now = checkpoint_position.read(runner.checkpoint)
             self.require_reachable(now.positions)
             finishes = now.begun is not None and self._is_to_be_finished(runner, now)
             first = b"" if now.committed is not None or finishes else _first(runner, now, scratch)
@@ -118,8 +118,8 @@ class TableEnd:
             if wanted is not None:
                 texts = [one.text for one in wanted]
                 planned_offsets.write(runner.checkpoint, now, first, texts, {})
-            planned_offsets.run(runner, now.next_batch, check)
-            progress(f"batch {now.next_batch}: {self._text(runner)}")
+            now = planned_offsets.run(runner, now.next_batch, check)
+            progress(f"batch {now.committed}: {self._text(runner)}")
 
     def _next(
         self, runner: Runner, now: CheckpointPosition, first: bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from savepoints.checkpoint import position as checkpoint_position
 from savepoints.checkpoint.logs import planned_batch
@@ -37,9 +38,9 @@ def write(
     else:
         data = planned_batch.next_batch(
             checkpoint.get(f"offsets/{before}"),
-            checkpoint.get(f"commits/{before}"),
             before,
             positions,
+            now.next_watermark_ms,
             utc_now(),
         )
     if now.begun is not None:
@@ -51,6 +52,9 @@ def write(
 
 def run(runner: Runner, batch: int, check: Callable[[], None]) -> CheckpointPosition:
     """Run the batch that was written, and return where the query is then.
+
+    Its watermark is that of one query that runs all batches, which each batch here is not: one in
+    which an input has no events does not hold it back if an earlier one had some.
 
     Args:
         check: Called all the time; raises when the run must not continue.
@@ -68,7 +72,9 @@ def run(runner: Runner, batch: int, check: Callable[[], None]) -> CheckpointPosi
             query=runner.query,
             batch_id=batch,
         )
-    return now
+    reached = max(now.next_watermark_ms, runner.watermark_ms)
+    moved = now.watermark_moved or reached > now.next_watermark_ms
+    return replace(now, next_watermark_ms=reached, watermark_moved=moved)
 
 
 def _fix_beginning(

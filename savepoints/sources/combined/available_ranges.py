@@ -75,7 +75,8 @@ def _extended(kafka: Range, known: Sequence[ArchiveProgress]) -> Range:
     """Extend a partition by what archives have before Kafka's first offset."""
     found: list[tuple[int, int]] = []
     beyond = ""
-    for one in known:
+    # That of another input has nothing of its topic, and need not.
+    for one in (each for each in known if kafka.topic in each.end):
         stretch = one.newest_stretch(kafka.topic, kafka.partition)
         if stretch is None:
             # Another archive of the topic does not help this one's reader.

@@ -53,6 +53,7 @@ class LateBatch:
             by XOR, in hex.
         removed: Events that are removed or replaced.
         seen: Events that were left out because the query has counted them.
+        notes: What else is to be known of it.
     """
 
     events: DataFrame
@@ -66,6 +67,7 @@ class LateBatch:
     ignored: tuple[str, ...] = ()
     left_out: int = 0
     seen: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ AT = '{"orders":{"0":7}}'
 
 def test_a_planned_batch_has_the_settings_of_the_one_before_and_the_watermark_it_reached() -> None:
     files = files_of("watermark")
-    # Batch 1 has moved the watermark; copied as it was, eviction would lag behind.
-    data = planned_batch.next_batch(files["offsets/1"], files["commits/1"], 1, [AT], NOW)
+    data = planned_batch.next_batch(files["offsets/1"], 1, [AT], 94_000, NOW)
 
     entry, before = offset_log.parse(data, ""), offset_log.parse(files["offsets/1"], "")
     assert (before.watermark_ms, entry.watermark_ms) == (0, 94_000)

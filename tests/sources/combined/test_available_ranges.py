@@ -25,8 +25,8 @@ from tests.outputs.tables import append_as_spark
 EPOCH = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-def archived(*stretches: tuple[int, int], partition: int = 0) -> ArchiveProgress:
-    rows = [Arrival("t", partition, first, end, end - first, None) for first, end in stretches]
+def archived(*stretches: tuple[int, int], partition: int = 0, topic: str = "t") -> ArchiveProgress:
+    rows = [Arrival(topic, partition, first, end, end - first, None) for first, end in stretches]
     return ArchiveProgress("file:///archive", tuple(rows))
 
 
@@ -97,6 +97,16 @@ def test_where_two_inputs_read_a_topic_both_archives_are_needed() -> None:
     found = one((50, 90), archived((0, 60)), archived((30, 55)))
     assert (found.earliest, found.archived_to) == (30, 55)
     assert one((50, 90), archived((0, 60)), archived((0, 60), partition=1)).earliest == 50
+
+
+def test_trap_of_two_topics_with_an_archive_each_neither_archive_counted() -> None:
+    known = [archived((0, 60)), archived((0, 7), topic="other")]
+    found = {"t": {0: Range("t", 0, 50, 90)}, "other": {0: Range("other", 0, 5, 9)}}
+
+    both = available_ranges.extended(found, known)
+
+    assert [one[0].earliest for one in both.values()] == [0, 0]
+    assert [one[0].archived_to for one in both.values()] == [60, 7]
 
 
 def test_the_first_record_of_a_time_is_the_archives_where_kafka_has_forgotten_it(
