@@ -15,6 +15,7 @@ from savepoints.config.settings import QuerySettings, Settings
 from savepoints.errors import NotFoundError, StalePlanError, TargetExistsError
 from savepoints.io import Location
 from savepoints.model import Form, Savepoint, SavepointKind
+from savepoints.operations.rollback import journalled
 from savepoints.operations.rollback.generation_change import BegunGeneration, GenerationPlan
 from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.savepoint import create
@@ -189,17 +190,18 @@ def save(
     progress: Progress,
 ) -> Savepoint:
     """Take the savepoint of where a query begins, unless it was taken before a crash."""
-    check()
-    saving = create.plan(
-        store,
-        query=plan.query,
-        forms=plan.forms,
-        savepoint_id=plan.first_savepoint,
-        description=f"the start of {plan.query}, from {plan.verb}",
-        app=plan.app,
-        kind=kind,
-    )
-    saved = create.execute(saving, store, progress=progress)
+    with journalled.left_unfinished(plan, log):
+        check()
+        saving = create.plan(
+            store,
+            query=plan.query,
+            forms=plan.forms,
+            savepoint_id=plan.first_savepoint,
+            description=f"the start of {plan.query}, from {plan.verb}",
+            app=plan.app,
+            kind=kind,
+        )
+        saved = create.execute(saving, store, progress=progress)
     log.record(_SAVED, savepoint=saved.id)
     return saved
 

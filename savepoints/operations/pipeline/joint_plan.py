@@ -52,7 +52,8 @@ def carry_out(plan: JointPlan, store: Store, move: Callable[[Journal], T], progr
         for one in plan.transitions:
             generation_change.refuse_gone_on(one, log.part(one.query))
     try:
-        moved = move(log)
+        with journalled.left_unfinished(plan, log):
+            moved = move(log)
     except SavepointsError:
         if log.operation.undone:
             # One could not even begin, and nobody was touched yet.

@@ -216,8 +216,7 @@ def carry_out(
         versions = rewind_outputs(plan, log, held, progress, spark)
         do(work.complete, log, held)
     # 7. What needs the new generation, such as its first savepoint.
-    begun = f"generation {plan.generation} of {plan.query} has begun"
-    with journalled.left_unfinished(plan, begun):
+    with journalled.left_unfinished(plan, log):
         do(work.follow, log, held)
     log.finish()
     return Moved(

@@ -79,14 +79,17 @@ def begun_otherwise(plan: JournalledPlan, store: Store, how: str) -> UsageError:
 
 
 @contextmanager
-def left_unfinished(plan: JournalledPlan, done: str) -> Iterator[None]:
-    """Let an error within say how far the operation is, and how it is finished."""
+def left_unfinished(plan: JournalledPlan, log: Journal) -> Iterator[None]:
+    """Let an error within say how the operation is finished, if a generation has begun by then."""
     try:
         yield
     except SavepointsError as error:
+        begun = [f"generation {it} of {query}" for query, it in log.operation.generations_begun]
+        if not begun:
+            raise
         raise type(error)(
-            f"{done}, but the {plan.verb} operation {plan.operation_id} is not finished: "
-            f"{error.message}",
+            f"{' and '.join(begun)} {'have' if begun[1:] else 'has'} begun, but the {plan.verb} "
+            f"operation {plan.operation_id} is not finished: {error.message}",
             hint=f"{error.hint}; then finish it: {plan.command}" if error.hint else plan.command,
             **{**error.details, "operation": plan.operation_id},
         ) from error

@@ -53,6 +53,13 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     )
 
 
+def way_back(verb: str, query: str) -> str:
+    """Say how an operation is taken back once it is finished; nothing if it is not by itself."""
+    if verb in _FIRST:
+        return f", then end the query, which deletes nothing: savepoints end {query}"
+    return f", then undo it: savepoints undo {query}" if verb in _UNDONE else ""
+
+
 def refuse_first(last: Operation, query: str) -> None:
     """Refuse to take back the operation with which a query has begun."""
     if last.verb in _FIRST:

@@ -8,7 +8,7 @@ from savepoints import faults
 from savepoints.errors import UsageError
 from savepoints.io import Location
 from savepoints.observe.recorder import recording
-from savepoints.operations.rollback import journalled, safety_savepoint
+from savepoints.operations.rollback import journalled, last_operation, safety_savepoint
 from savepoints.operations.rollback.generation_change import (
     GenerationPlan,
     TransitionPlan,
@@ -74,9 +74,9 @@ def refuse_begun(whole: JournalledPlan, parts: Iterable[GenerationPlan], store: 
         if (one.query, one.generation, one.checkpoint) in known:
             raise UsageError(
                 f"generation {one.generation} of {one.query} has already begun, so the "
-                f"{whole.verb} operation must be finished before it can be undone",
-                hint="finish the operation (savepoints operations resume "
-                f"{whole.operation_id}), then undo it: savepoints undo {whole.query}",
+                f"{whole.verb} operation can only be finished",
+                hint=f"finish the operation (savepoints operations resume {whole.operation_id})"
+                + last_operation.way_back(whole.verb, whole.query),
                 operation=whole.operation_id,
             )
 

@@ -541,9 +541,11 @@ def interrupted(origin: Origin, step: str, monkeypatch: pytest.MonkeyPatch) -> F
 def test_what_has_begun_cannot_be_undone(origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = interrupted(origin, "generation_begun", monkeypatch)
 
-    with pytest.raises(UsageError, match="has already begun"):
+    with pytest.raises(UsageError, match="has already begun") as refused:
         unfinished.undo(origin.store, plan.operation_id)
     assert origin.fork().operation_id == plan.operation_id
+    # An undo is refused for a query that began with the fork.
+    assert refused.value.hint.endswith(": savepoints end variant")
 
 
 def test_a_held_name_and_another_operation_are_refused(origin: Origin) -> None:

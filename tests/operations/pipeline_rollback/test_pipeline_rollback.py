@@ -16,6 +16,7 @@ from savepoints import faults
 from savepoints.checkpoint.logs import file_log
 from savepoints.errors import (
     AmbiguousNameError,
+    LockedError,
     NotAlignedError,
     NotFoundError,
     QueryRunningError,
@@ -324,6 +325,28 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, point: str, do: Callable[[], ob
         patch.setattr(faults, "reach", reach)
         with pytest.raises(Killed):
             do()
+
+
+def test_trap_a_rollback_that_fails_after_its_generations_began_did_not_say_so(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease of a query is lost, and its error alone says nothing of what is left to do."""
+    chain(line)
+    made, store = plan(line, "silver", "before"), line.configured_store
+
+    def reach(name: str) -> None:
+        if name == "pipeline rollback.silver.generation_begun":
+            raise LockedError("the lease was lost", hint="look who has it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "reach", reach)
+        with pytest.raises(LockedError) as failed:
+            pipeline_rollback.execute(made, store)
+
+    assert failed.value.message.startswith("generation 2 of gold has begun, but the pipeline")
+    assert failed.value.hint == f"look who has it; then finish it: {made.command}"
+    unfinished.resume(store, made.operation_id)
+    assert journal.all_unfinished(store.root) == []
 
 
 def go_on(line: Line, query: str, batch: int) -> None:
