@@ -44,9 +44,9 @@ def decode(records: DataFrame) -> DataFrame:
     return json_records.decode(records, FIELDS)
 
 
-def read() -> Input:
+def read(topic: str = "events") -> Input:
     """Read a topic of such records."""
-    return Input("events", decode, entity_key="k", event_time=json_records.AT, event_id=("id",))
+    return Input(topic, decode, entity_key="k", event_time=json_records.AT, event_id=("id",))
 
 
 def tick(
@@ -98,10 +98,21 @@ def sessions(inputs: Mapping[str, DataFrame]) -> DataFrame:
 def answers(inputs: Mapping[str, DataFrame]) -> DataFrame:
     """Give each even number with the odd ones that follow in a while, or with none."""
     timed = inputs["events"].withWatermark(json_records.AT, f"{LATENESS_S} seconds")
-    asked = timed.where("n % 2 = 0").select("k", "id", json_records.AT)
-    answered = timed.where("n % 2 = 1").selectExpr(
-        "k AS of", "id AS answer", f"{json_records.AT} AS then"
+    return _answered(timed.where("n % 2 = 0"), timed.where("n % 2 = 1"))
+
+
+def answers_apart(inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Give the same where questions and answers have a topic and a watermark each."""
+    lateness = f"{LATENESS_S} seconds"
+    asked, answered = (
+        inputs[one].withWatermark(json_records.AT, lateness) for one in ("asked", "answered")
     )
+    return _answered(asked, answered)
+
+
+def _answered(asked: DataFrame, answered: DataFrame) -> DataFrame:
+    asked = asked.select("k", "id", json_records.AT)
+    answered = answered.selectExpr("k AS of", "id AS answer", f"{json_records.AT} AS then")
     now, until = json_records.AT, f"{json_records.AT} + INTERVAL {ANSWER_S} SECONDS"
     near = F.expr(f"k = of AND then BETWEEN {now} AND {until}")
     return asked.join(answered, near, "leftouter").select("k", "id", "answer")
@@ -181,6 +192,12 @@ def totals(inputs: Mapping[str, DataFrame]) -> DataFrame:
 running = App("running", {"events": read()}, totals, {"out": Output("upsert", ("k",))})
 in_sessions = App("in_sessions", {"events": read()}, sessions, {"out": Output("append")})
 answering = App("answering", {"events": read()}, answers, {"out": Output("append")})
+answering_apart = App(
+    "answering_apart",
+    {"asked": read("asked"), "answered": read("answered")},
+    answers_apart,
+    {"out": Output("append")},
+)
 visiting = App("visiting", {"events": read()}, visits, {"out": Output("append")})
 ticking = App("ticking", {"events": read()}, ticks, {"out": Output("append")})
 

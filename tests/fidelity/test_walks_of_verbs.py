@@ -15,10 +15,12 @@ import pytest
 
 from savepoints.local import LocalWorld
 from tests import draw
-from tests.e2e.late_desk import LateDesk
+from tests.e2e.desk import PARTITIONS
+from tests.e2e.late_desk import Event, LateDesk
 from tests.e2e.medallion_shop import MedallionShop
 from tests.fidelity import walk_programs
 from tests.fidelity.driver_process import Processes
+from tests.fidelity.joined_walk import INPUTS, JoinedWalk
 from tests.fidelity.marks import WALK
 from tests.fidelity.pipeline_walk import PipelineWalk
 from tests.fidelity.verb_walk import Walk
@@ -48,6 +50,25 @@ def test_after_each_verb_table_and_state_are_those_of_the_events_that_count(
     desk = LateDesk.open(world, spark, tmp_path, program.app)
     desk.bind(max_offsets_per_trigger=most)
     walk = Walk.begin(world, desk, program, draw.chance("walk", program.app, most))
+    for _ in range(STEPS):
+        walk.step()
+
+
+@pytest.mark.parametrize("most", [None, 3], ids=["at-once", "three-at-once"])
+def test_after_each_verb_a_join_of_two_topics_is_that_of_the_events_that_count(
+    world: LocalWorld,
+    world_environment: dict[str, str],
+    spark: SparkSession,
+    tmp_path: Path,
+    most: int | None,
+) -> None:
+    program = walk_programs.ANSWERS_APART
+    desk = LateDesk.open(world, spark, tmp_path, program.app)
+    archives = {name: str(tmp_path / f"archive-{name}") for name in INPUTS}
+    desk.bind(max_offsets_per_trigger=most, archives=archives)
+    none: list[list[Event]] = [[] for _ in range(len(INPUTS) * PARTITIONS)]
+    chance = draw.chance("walk", program.app, most)
+    walk = JoinedWalk.begin(world, desk, program, chance, log=none, archived=(0,) * len(none))
     for _ in range(STEPS):
         walk.step()
 

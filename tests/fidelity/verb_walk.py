@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from savepoints.checkpoint.cut import committed_batches
@@ -56,6 +57,8 @@ class Walk:
         before: What a query was before the last verb that changed it, for `undo`.
         moments: Times between arrivals, with how much had arrived by then.
         said: What was done, for whoever looks for the reason of a difference.
+        late_input: Where late events are merged into; None where there is one input only.
+        late_numbers: What late events have.
     """
 
     world: LocalWorld
@@ -71,6 +74,8 @@ class Walk:
     moments: list[tuple[datetime, tuple[int, ...]]] = field(default_factory=list)
     archived: tuple[int, ...] = (0,) * PARTITIONS
     said: list[str] = field(default_factory=list)
+    late_input: str | None = None
+    late_numbers: tuple[int, ...] = (10, 11)
     number: int = 0
 
     @classmethod
@@ -86,7 +91,7 @@ class Walk:
         walk = cls(world, desk, program, chance, **more)
         walk.produce()
         walk.run_first()
-        walk.known[walk.name, 1, -1] = Present()
+        walk.known[walk.name, 1, -1] = Present((0,) * len(walk.log))
         walk.check()
         return walk
 
@@ -243,13 +248,16 @@ class Walk:
     def produce(self) -> None:
         count = self.chance.randint(1, 6)
         events = [self._event() for _ in range(count)]
-        self.desk.produce(events)
-        for number, one in enumerate(events):
-            self.log[number % PARTITIONS].append(one)
+        self.send(events)
         # Kafka's times are in milliseconds, and what arrives in the same one is after it.
         time.sleep(0.01)
         self.moments.append((utc_now(), self.ends))
         time.sleep(0.01)
+
+    def send(self, events: list[Event]) -> None:
+        self.desk.produce(events)
+        for number, one in enumerate(events):
+            self.log[number % PARTITIONS].append(one)
 
     def _event(self) -> Event:
         self.number += 1
@@ -320,7 +328,7 @@ class Walk:
         if not changes:
             return
         generation = self.store.query(name).generation.generation
-        merge = self.store.query(name).merge
+        merge = partial(self.store.query(name).merge, input_name=self.late_input)
         policy = self._policy(changes)
         across = policy != "merge-function" and self.chance.random() < 0.8
         self.note(f"merge {name} {policy} {uri} {changes}")
@@ -356,7 +364,7 @@ class Walk:
             new = Event(
                 f"late-{self.number}",
                 self.chance.choice(KEYS + "g"),
-                self.chance.choice((10, 11)),
+                self.chance.choice(self.late_numbers),
                 at,
             )
             op, one = self.chance.choices(

@@ -102,7 +102,8 @@ class Present:
 
     def from_the_beginning(self, before: Table) -> Present:
         """Return it without any state, at the first records."""
-        return Present(before=before, merged=self.merged).reading_again(())
+        offsets = (0,) * len(self.offsets)
+        return Present(offsets, before=before, merged=self.merged).reading_again(())
 
     def at(self, offsets: Offsets, log: list[list[Event]]) -> Present:
         """Return it with its state, where it reads some records again, or leaves some out."""

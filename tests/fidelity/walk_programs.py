@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -209,6 +210,7 @@ ANSWERS = _appending(
     {"left": ("key.field0", "value.id"), "right": ("key.field0", "value.answer")},
     30,
 )
+ANSWERS_APART = dataclasses.replace(ANSWERS, app="answering_apart")
 VISITS = _appending(
     "visiting",
     _visits,
