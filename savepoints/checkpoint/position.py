@@ -41,7 +41,7 @@ class CheckpointPosition:
     begun_positions: tuple[str | None, ...]
     initial: Mapping[int, str]
     watermark_moved: bool
-    next_watermark_ms: int = 0
+    next_watermark_ms: int
 
     @property
     def next_batch(self) -> int:

@@ -35,7 +35,7 @@ from savepoints.operations.pipeline_fork.pipeline_promotion import PipelinePromo
 from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
 from savepoints.operations.pipeline_rollback.rollback_plan import PipelineRollbackPlan
-from savepoints.operations.rollback import last_operation, reset, rollback, taking_back
+from savepoints.operations.rollback import reset, rollback, taking_back
 from savepoints.operations.rollback.generation_change import GenerationPlan, Moved, TransitionPlan
 from savepoints.operations.rollback.journalled import JournalledPlan
 from savepoints.operations.rollback.reset import ResetPlan
@@ -182,14 +182,10 @@ def undo_together_plan(
         UnfinishedOperationError: If one of the queries has not done its part yet.
         UsageError: If it was an undo.
     """
-    together = last_operation.changed_together(store, last)
-    if not together:
-        return None
     kind = _VERBS[last.verb].plan
     if issubclass(kind, JointPlan):
         return rollback_plan.undo_plan(store, last, kind.from_json(last.plan), stopped=stopped)
-    merge = find(store, next(iter(together.values())))
-    return rollback_plan.undo_merge_plan(store, merge, stopped=stopped)
+    return rollback_plan.undo_merge_plan(store, last, stopped=stopped)
 
 
 def _verb(operation: Operation) -> _Verb:

@@ -33,6 +33,7 @@ REPLAY_BATCH = "replay_slice"
 CHECKPOINT = "checkpoint"
 RESULTS = "results"
 _ENTITY = "entity"
+# The log of what a source of files has read, and how the input stands in it.
 _FILES_READ = re.compile(r"^sources/([^/]+)/0$")
 _INPUT = re.compile(rf'/{EMPTY}/([^/"]+)/0\.json"')
 _IN_ORDER = ("event_time", "event_id", "partition", "offset")

@@ -16,6 +16,7 @@ STARTED = CheckpointPosition(
     begun_positions=('{"a":{"0":13,"1":20}}', '{"b":{"0":9}}'),
     initial={},
     watermark_moved=False,
+    next_watermark_ms=0,
 )
 
 

@@ -18,13 +18,13 @@ from savepoints.texts import bytes_text, count_text
 def check_growth(store: Store) -> list[Seen]:
     """Look at every query whose savepoints become more although nobody types a command."""
     known, settings = store.catalog.all(), store.settings
-    living = {one.query for one in store.generations.all() if one.status == "current"}
+    living = {one.query for one in store.generations.living()}
     every = {name for name, bound in settings.queries.items() if bound.every}
     names = sorted(every | (living & {one.query for one in known if one.kind == "periodic"}))
     applied = _applied(store)
     if not names or applied is None:
         return []
-    policies = {name: RetentionPolicy.of(expire.section_of(settings, name)) for name in names}
+    policies = {name: expire.policy_of(settings, name) for name in names}
     decisions = decide(known, policies, removal.needed(store), now=utc_now())
     seen = []
     for name in names:

@@ -27,7 +27,7 @@ from savepoints.sources.archive.files import SCHEMA
 from savepoints.sources.events.events import POSITION
 from savepoints.sources.late import dropped_late
 from savepoints.sources.late.dropped_late import LATE_MS, READ_MS, Read
-from savepoints.store import lineage, scratch
+from savepoints.store import scratch
 from savepoints.store.batch_log import Batch
 from savepoints.texts import count_text
 
@@ -131,9 +131,7 @@ def _read_otherwise(
     spark: SparkSession, live: LiveQuery, known: Mapping[int, Batch], *, first: int
 ) -> tuple[str, ...]:
     """Say of which batches, from the first that was looked at on, another program dropped rows."""
-    frame = program.frame(spark, live.inputs)
-    mine = program.digest(program.text(frame), frame, live.inputs)
-    other = lineage.read_otherwise(live.store, live.reach, mine, None)
+    other = live.read_otherwise(program.frame(spark, live.inputs), since=None)
     if other is None:
         return ()
     judged = (

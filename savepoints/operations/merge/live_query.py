@@ -15,6 +15,7 @@ from savepoints.io import Location
 from savepoints.model import Generation, Savepoint
 from savepoints.operations.rollback import skipped_records
 from savepoints.operations.savepoint.history import named_as_now
+from savepoints.runtime import program
 from savepoints.runtime.archive_of import is_before
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.events import offset_ranges
@@ -24,7 +25,7 @@ from savepoints.sources.kafka.offsets import Ranges
 from savepoints.sources.kafka.reset_targets import Skips
 from savepoints.store import lineage
 from savepoints.store.batch_log import Batch
-from savepoints.store.lineage import GenerationHistory, Reach
+from savepoints.store.lineage import GenerationHistory, Reach, ReadOtherwise
 from savepoints.store.root import Store
 from savepoints.store.tables.merge_ledger import Merge
 from savepoints.texts import count_text
@@ -140,6 +141,16 @@ class LiveQuery:
     def batches(self) -> dict[int, Batch]:
         """Read the batches that made its present, as far as they are known."""
         return lineage.batches(self.store, self.reach, self.checkpoint)
+
+    def read_otherwise(self, frame: DataFrame, *, since: Savepoint | None) -> ReadOtherwise | None:
+        """Find batches that another program than the present one has read, if one has.
+
+        Args:
+            frame: What the present program makes; see `program.frame`.
+            since: Only batches after this savepoint; None for all.
+        """
+        mine = program.digest(program.text(frame), frame, self.inputs)
+        return lineage.read_otherwise(self.store, self.reach, mine, since)
 
     def events(
         self,

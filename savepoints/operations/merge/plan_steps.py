@@ -21,7 +21,6 @@ from savepoints.runtime import program
 from savepoints.runtime.inputs import Inputs
 from savepoints.sources.late.batch import KnownOtherwise, LateBatch
 from savepoints.spark import private_api
-from savepoints.store import lineage
 from savepoints.store.tables.merge_ledger import DROPPED
 from savepoints.texts import count_text
 
@@ -257,8 +256,7 @@ def _of_versions(frame: DataFrame, assignment: Assignment) -> tuple[str, ...]:
             "present program computes all of their results, also those of another program"
         )
         return (replayed,)
-    mine = program.digest(program.text(frame), frame, live.inputs)
-    other = lineage.read_otherwise(live.store, live.reach, mine, oldest)
+    other = live.read_otherwise(frame, since=oldest)
     if other is None:
         return ()
     replayed = (

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SCHEMA = re.compile(r"^state/\d+/(?:0/(?:[^/_][^/]*/)?_metadata/schema|_stateSchema/.+)$")
-# The log of what a source of files has read, and how the input stands in it.
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def undo_plan(
             f"{operation.query} SAVEPOINT",
             operation=operation.id,
         )
-    _refuse_followed(store, operation, "TAG --all")
+    _refuse_followed(store, operation, journal.all_operations(store.root), "TAG --all")
     if done is None:
         done = PipelineRollbackPlan.from_json(operation.plan)
     found = pipeline(store, done.query)
@@ -175,20 +175,31 @@ def undo_plan(
 
 
 def undo_merge_plan(
-    store: Store, merge: Operation, *, stopped: bool = False
-) -> PipelineRollbackPlan:
+    store: Store, last: Operation, *, stopped: bool = False
+) -> PipelineRollbackPlan | None:
     """Plan to take back a merge that readers of its tables took over, and all that they took over.
 
     The query goes back to what it was before, and all that read from it go back to match, also
     those that had nothing to take over.
+
+    Args:
+        last: The merge, or what one of the readers took over of it.
+
+    Returns:
+        None for an operation on one query alone.
 
     Raises:
         UnfinishedOperationError: If a reader has not taken it over yet.
         NotFoundError: If something else was done to one of the queries since.
     """
     store = store.snapshot()
+    known = journal.all_operations(store.root)
+    parts = last_operation.changed_together(last, known)
+    if not parts:
+        return None
+    merge = next(one for one in known if one.id == next(iter(parts.values())))
     safety = str(merge.plan["safety_id"])
-    _refuse_followed(store, merge, safety)
+    _refuse_followed(store, merge, known, safety)
     found = pipeline(store, merge.query)
     rollback_refusals.refuse_unknown_order(found, every=False)
     cuts = rollback_cut.choose(store, found, safety, every=False)
@@ -209,16 +220,18 @@ def _undo(
     return replace(back, undoes=operation.id)
 
 
-def _refuse_followed(store: Store, operation: Operation, back: str) -> None:
+def _refuse_followed(
+    store: Store, operation: Operation, known: Sequence[Operation], back: str
+) -> None:
     """Refuse to undo together what was changed one by one since, and is still changed.
 
     Args:
+        known: All operations of the store, the newest first.
         back: Where a pipeline rollback could go back to in place of it.
     """
-    known = journal.all_operations(store.root)
     undone = journal.undone_by(known)
     over = {*undone, *undone.values()}
-    for query, part in last_operation.changed_together(store, operation).items():
+    for query, part in last_operation.changed_together(operation, known).items():
         journal.refuse_unfinished(store.root, query)
         last = next(
             one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from savepoints.errors import NotFoundError
 from savepoints.store.locks import journal
@@ -73,11 +73,14 @@ def refuse_first(last: Operation, query: str) -> None:
         )
 
 
-def changed_together(store: Store, last: Operation) -> Mapping[str, str]:
+def changed_together(last: Operation, known: Iterable[Operation]) -> Mapping[str, str]:
     """Return what changed several queries together: by query, the id of its part of the operation.
 
     A merge and the corrections that readers of its tables took over from it have changed them
     together, whichever of these was the last operation on one of them.
+
+    Args:
+        known: All of the store.
 
     Returns:
         Writers before readers; empty for an operation on one query.
@@ -85,11 +88,7 @@ def changed_together(store: Store, last: Operation) -> Mapping[str, str]:
     if queries := last.plan.get("queries"):
         return dict.fromkeys(queries, last.id)
     merge = last.follows or last.id
-    parts = [
-        one
-        for one in journal.all_operations(store.root)
-        if merge in (one.id, one.follows) and one.state != "undone"
-    ]
+    parts = [one for one in known if merge in (one.id, one.follows) and one.state != "undone"]
     # A reader announces its part before the merge begins.
     parts.sort(key=lambda one: (one.follows is not None, one.begun_at, one.id))
     return {one.query: one.id for one in parts} if len(parts) > 1 else {}

@@ -137,8 +137,8 @@ def of_corrections(store: Store, found: ResolvedTarget) -> Iterator[str]:
     """Say which corrections of its table a reader took over, and will read as rows."""
     if not any(one.begun_by == CASCADE for one in store.generations.all(found.query)):
         return
-    known = (one for one in store.catalog.all() if one.id == found.savepoint_id)
-    for one in (move for saved in known for move in moves.since(store, saved)):
+    saved = store.catalog.get(found.savepoint_id)
+    for one in moves.since(store, saved) if saved else ():
         if one.by is not None and one.by.follows:
             follows = one.by.plan["follows"]
             yield (
@@ -190,8 +190,7 @@ def of_topics(store: Store, query: str, to: ResolvedTarget | None = None) -> Ite
 
 def of_topics_read(store: Store, to: ResolvedTarget) -> Iterator[str]:
     """Say which topics have records after a point that were rolled back: it need not be saved."""
-    if to.is_saved:
-        saved = next(one for one in store.catalog.all() if one.id == to.savepoint_id)
+    if (saved := store.catalog.get(to.savepoint_id)) is not None:
         yield from restore_checks.topics_read_again(store, saved)
         return
     topics, batch = {*lowest_offsets(to.offsets)}, f"batch {to.batch_id}"

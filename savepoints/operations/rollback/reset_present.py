@@ -162,7 +162,7 @@ def _of_settings(context: QueryContext, why: str) -> ResetPresent:
             "with another name and a new checkpoint",
             query=query,
         )
-    nothing = CheckpointPosition(None, (), None, (), {}, watermark_moved=False)
+    nothing = CheckpointPosition(None, (), None, (), {}, watermark_moved=False, next_watermark_ms=0)
     note = f"{why}; it is unknown how far {query} had run, and what its outputs have"
     return replace(_unstarted(context.current, nothing, bound), notes=(note,))
 

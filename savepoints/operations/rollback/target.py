@@ -403,14 +403,11 @@ def _is_before(read: KafkaOffsets, there: KafkaOffsets) -> bool:
 
 
 def _before_last(store: Store, query: str) -> Savepoint:
-    done = [
-        one
-        for one in journal.all_operations(store.root)
-        if one.is_on(query) and one.state == "finished"
-    ]
+    known = journal.all_operations(store.root)
+    done = [one for one in known if one.is_on(query) and one.state == "finished"]
     if done:
         last_operation.refuse_first(done[0], query)
-    if done and (together := last_operation.changed_together(store, done[0])):
+    if done and (together := last_operation.changed_together(done[0], known)):
         raise UsageError(
             f"the last operation on {query}, {done[0].id} ({done[0].verb}), changed several "
             f"queries together: {', '.join(together)}",

@@ -168,9 +168,10 @@ def test_a_merge_and_what_readers_took_over_of_it_are_one_operation(local_store:
     merged(local_store)
 
     parts = {"bronze": MERGE, "gold": gold.operation_id, "silver": silver.operation_id}
-    known = {one.id: one for one in journal.all_operations(local_store.root)}
+    every = journal.all_operations(local_store.root)
+    known = {operation.id: operation for operation in every}
     for part in parts.values():
-        assert last_operation.changed_together(local_store, known[part]) == parts
+        assert last_operation.changed_together(known[part], every) == parts
 
 
 def test_trap_a_merge_is_taken_back_from_under_a_reader_that_has_not_taken_it_over(

@@ -22,6 +22,7 @@ def position(batch: int | None, offset: int, begun: int | None = None) -> Checkp
         () if begun is None else at(begun),
         {},
         watermark_moved=False,
+        next_watermark_ms=0,
     )
 
 

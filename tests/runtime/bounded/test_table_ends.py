@@ -64,7 +64,9 @@ def test_offsets_of_kafka_are_no_ends_of_tables() -> None:
 def position(*versions: int) -> CheckpointPosition:
     """Return where a query is that reads the table of each number."""
     read = (table_position.after("events", one).text for one in versions)
-    return CheckpointPosition(3, tuple(read), None, (), {}, watermark_moved=False)
+    return CheckpointPosition(
+        3, tuple(read), None, (), {}, watermark_moved=False, next_watermark_ms=0
+    )
 
 
 def end(version: int, known: TableVersions) -> TableEnd:
