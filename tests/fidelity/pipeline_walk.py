@@ -137,7 +137,7 @@ class PipelineWalk(MortalCommands):
         if self.chance.random() < 0.8:
             words.append("--across-promotions")
         if self.call("merge", "bronze", "--batch", path, *words):
-            self.before = {}
+            self.before = dict.fromkeys(LEVELS, (self.days, self.without))
             self.merged.append((path, frozenset(ids(late)), frozenset(ids(wrong))))
             self.without = (self.without - ids(late)) | ids(wrong)
 

@@ -107,6 +107,7 @@ class ForkPlan(GenerationPlan):
         state: What will be written, in a word: of a program that was changed since it is another.
         finished: The same fork exists already; nothing will be done.
         again: Command that makes another one like it, with `NEW_NAME` for its name.
+        named: How the savepoint was named, if it was `latest`, `latest~1` or `@TIME`.
     """
 
     savepoint_id: str
@@ -120,6 +121,7 @@ class ForkPlan(GenerationPlan):
     state: str | None = None
     finished: bool = False
     again: str = ""
+    named: str | None = None
 
 
 @dataclass(frozen=True)
@@ -154,8 +156,8 @@ def plan_all(
             hint="pass different names, for example: savepoints fork SAVEPOINT variant_a variant_b",
         )
     # One savepoint for all of them, also when a new one is taken meanwhile.
-    found = store.catalog.find(savepoint, query=query)
-    plans = tuple(plan(store, found.id, name, options, progress=progress) for name in names)
+    found = _find(store, savepoint, names, query)
+    plans = tuple(_plan(store, found, name, options, savepoint, progress) for name in names)
     refuse_overlaps([place for one in plans if not one.finished for place in places(one)])
     return ForksPlan(
         verb=VERB,
@@ -191,8 +193,19 @@ def plan(
         UnfinishedOperationError: If records of a topic that it reads are being rolled back.
     """
     store = store.snapshot()
-    checked_name(name, "query")
-    saved = store.catalog.find(savepoint, query=query)
+    saved = _find(store, savepoint, [name], query)
+    return _plan(store, saved, name, options, savepoint, progress)
+
+
+def _find(store: Store, savepoint: str, names: Sequence[str], query: str | None) -> Savepoint:
+    """Return the savepoint that is meant: that of an interrupted fork which was asked for alike."""
+    begun = [journalled.asked_for(store, checked_name(name, "query"), savepoint) for name in names]
+    return store.catalog.find(next(filter(None, begun), savepoint), query=query)
+
+
+def _plan(
+    store: Store, saved: Savepoint, name: str, options: ForkOptions, asked: str, progress: Progress
+) -> ForkPlan:
     command = shlex.join(["savepoints", VERB, saved.id, name, *options.words(), "--yes"])
     if (known := _known(store, name, saved, command)) is not None:
         return known
@@ -200,7 +213,8 @@ def plan(
         store, saved, name, options, command=command, operation_id=new_id("op", utc_now()),
         progress=progress,
     )  # fmt: skip
-    return replace(made, warnings=(*made.warnings, *_incomparable(saved, name)))
+    notes = (*made.warnings, *_incomparable(saved, name))
+    return replace(made, warnings=notes, named=journalled.relative(asked))
 
 
 def plan_one(

@@ -14,6 +14,7 @@ from savepoints.plan import Plan
 from savepoints.store.locks import journal
 from savepoints.store.locks.journal import Journal, Operation
 from savepoints.store.root import Store
+from savepoints.store.tables import catalog
 
 P = TypeVar("P", bound="JournalledPlan")
 
@@ -47,6 +48,23 @@ def begun(kind: type[P], store: Store, query: str, verb: str, command: str) -> P
     if is_same and journal.UNDOING not in operation.done:
         return kind.from_json(operation.plan)
     raise journal.refusal(operation)
+
+
+def relative(name: str) -> str | None:
+    """Return how a savepoint is named if it may be another one later; None for an id or a tag."""
+    return name if catalog.is_relative(name) else None
+
+
+def asked_for(store: Store, query: str, name: str) -> str | None:
+    """Return the savepoint of an interrupted operation that was asked for by the same name.
+
+    `latest`, `latest~1` and `@TIME` come to mean another one: with the operation's own safety
+    savepoint and generation, and with what the query saves as it runs.
+    """
+    operation = journal.unfinished(store.root, query)
+    if operation is None or operation.plan.get("named") != name:
+        return None
+    return str(operation.plan["savepoint_id"])
 
 
 def same_as_begun(plan: P, store: Store, given: Mapping[str, object]) -> P:

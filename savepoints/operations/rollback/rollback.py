@@ -67,6 +67,7 @@ class RollbackPlan(TransitionPlan):
         sources: Where each source of the program continues, None to continue as at the savepoint.
         first_id: Id of the first savepoint of the new generation, where `sources` have moved the
             query to; None without them.
+        named: How the savepoint was named, if it was `latest`, `latest~1` or `@TIME`.
     """
 
     savepoint_id: str
@@ -78,6 +79,7 @@ class RollbackPlan(TransitionPlan):
     outputs_are: Literal["rewound", "kept"] = "rewound"
     sources: Starts | None = None
     first_id: str | None = None
+    named: str | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,11 @@ def plan(
     made = _plan(context, found, asked)
     topic_notes = [*notes.of_topics(store, name, found), *notes.of_topics_read(store, found)]
     point_notes = notes.of_point(store, wanted, found)
-    return replace(made, warnings=(*made.warnings, *point_notes, *topic_notes))
+    return replace(
+        made,
+        named=journalled.relative(wanted.name) if isinstance(wanted, Named) else None,
+        warnings=(*made.warnings, *point_notes, *topic_notes),
+    )
 
 
 def plan_one(

@@ -34,7 +34,7 @@ from savepoints.errors import (
 from savepoints.io import Location
 from savepoints.model import Form, OutputVersion, Savepoint, new_id
 from savepoints.moments import refuse_future, require_zone, rfc3339, to_milliseconds, utc_now
-from savepoints.operations.rollback import last_operation, skipped_records
+from savepoints.operations.rollback import journalled, last_operation, skipped_records
 from savepoints.operations.rollback.query_context import QueryContext
 from savepoints.operations.savepoint import create, history, output_versions, topic_ids
 from savepoints.plan import silent
@@ -128,18 +128,24 @@ def identity(store: Store, point: Point, query: str | None) -> tuple[str, tuple[
 
     It is what an interrupted operation is recognised by, so nothing is asked that one changes.
     """
-    if isinstance(point, Named):
-        try:
-            found = store.catalog.find(point.name, query=query)
-        except SavepointNotFoundError:
-            if catalog.is_relative(point.name):
-                with suppress(UsageError):  # Of which query, nobody has said.
-                    # One that has begun its generation is why such a name means nothing now.
-                    journal.refuse_unfinished(store.root, query_of(store, query))
-            raise
-        return found.query, (found.id,)
-    name = query_of(store, query)
-    return name, words(point, name)
+    if not isinstance(point, Named):
+        name = query_of(store, query)
+        return name, words(point, name)
+    relative = catalog.is_relative(point.name)
+    if relative:
+        with suppress(UsageError, NotFoundError):  # Of which query, nobody has said.
+            of = query_of(store, query)
+            if (savepoint_id := journalled.asked_for(store, of, point.name)) is not None:
+                return of, (savepoint_id,)
+    try:
+        found = store.catalog.find(point.name, query=query)
+    except SavepointNotFoundError:
+        if relative:
+            with suppress(UsageError):
+                # One that has begun its generation is why such a name means nothing now.
+                journal.refuse_unfinished(store.root, query_of(store, query))
+        raise
+    return found.query, (found.id,)
 
 
 def words(point: AtTime | AtBatch | BeforeLast, query: str) -> tuple[str, ...]:
