@@ -124,7 +124,7 @@ def plan(
     provider: Provider | None = None,
     sources: Starts | None = None,
     query_id: str | None = None,
-    owner: str = "restore",
+    owner: str = native.RESTORE,
     even_broken: bool = False,
     check_outputs: bool = True,
     accept_unreplayable: bool = False,

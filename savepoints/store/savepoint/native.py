@@ -37,6 +37,8 @@ _Placed = tuple[ObjectInfo, str]
 _MD5 = re.compile(r'"?[0-9a-f]{32}"?')
 # Lies in every restored checkpoint and says which restore made it; Spark takes no notice of it.
 RESTORE_MARKER = "_savepoints_restored_by"
+# What ends the mark of a restore that is not a part of another verb.
+RESTORE = "restore"
 
 
 class PinnedFile(NamedTuple):
@@ -292,8 +294,20 @@ def claim(target: Location, owner: str) -> Claim | None:
 def refuse_taken(target: Location, owner: str) -> None:
     """Refuse a directory that has anything but this very restore, before anything is planned."""
     files = {info.path for info in target.list()}
-    if files and (RESTORE_MARKER not in files or _owner(target) != owner):
-        raise _taken(target, f"{count_text(len(files), 'file')} (first: {min(files)})")
+    begun = _owner(target) if RESTORE_MARKER in files else None
+    if not files or begun == owner:
+        return
+    # Of a verb's own: its journal says how that one is finished.
+    words = (begun or "").split()
+    if words[-1:] == [RESTORE] and "metadata" not in files:
+        raise TargetExistsError(
+            f"a restore of {words[0]} to {target} was interrupted; it has to be finished as it "
+            "was begun",
+            hint=f"finish it: savepoints restore {words[0]} --to {target}, with the options that "
+            "it was begun with; or name a new directory with --to",
+            target=str(target),
+        )
+    raise _taken(target, f"{count_text(len(files), 'file')} (first: {min(files)})")
 
 
 def is_restored(target: Location, owner: str) -> bool:

@@ -347,6 +347,24 @@ def test_a_half_written_restore_goes_on(on_local: Location, local_store: Store) 
     assert contents(target).keys() == {native.RESTORE_MARKER, *(file.path for file in stored)}
 
 
+def test_trap_what_is_left_of_a_restore_of_latest_did_not_say_how_to_finish_it(
+    on_local: Location, local_store: Store
+) -> None:
+    """By then `latest` was another savepoint, and the hint was to name another directory."""
+    checkpoint = unpack("rocksdb", on_local / "checkpoint")
+    first, target = take(local_store, checkpoint, batch_id=1), on_local / "target"
+    native.claim(target, restore.plan(local_store, "latest", str(target)).owner)
+    take(local_store, checkpoint, batch_id=2)
+
+    with pytest.raises(TargetExistsError, match=f"a restore of {first.id} to") as refused:
+        restore.plan(local_store, "latest", str(target))
+
+    finish = f"finish it: savepoints restore {first.id} --to {target}, with the options"
+    assert refused.value.hint.startswith(finish)
+    restore.execute(restore.plan(local_store, first.id, str(target)), local_store)
+    assert read_cut(target).cut.batch_id == 1
+
+
 def test_a_target_whose_query_has_run_since_is_refused(
     on_local: Location, local_store: Store
 ) -> None:
