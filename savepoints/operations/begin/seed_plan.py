@@ -185,6 +185,9 @@ def find_program(store: Store, new: NewQuery, progress: Progress) -> SeededProgr
     from savepoints.spark.session import session
     from savepoints.state.storage import read
 
+    installed = SparkVersion.installed()
+    if installed is not None and not installed.reads_rows:
+        raise program_layout.not_described(new.inputs.app)
     progress(f"running {new.bound.app} on empty inputs (starts Spark if it is not running)")
     spark = session(new.settings, f"savepoints {VERB} {new.inputs.app.name}")
     own = read.state_session(spark, int(str(spark.conf.get(CHECKPOINT_FORMAT_KEY))))

@@ -167,12 +167,17 @@ def run_empty(own: SparkSession, store: Store, app: App) -> EmptyRun:
 def _require_described(app: App, operators: Sequence[OperatorShape], made: Location) -> None:
     """Refuse a program whose state Spark has not described: it would pass for one without any."""
     if not operators and state_layout.read(made):
-        raise IncompatibleError(
-            f"Spark {SparkVersion.installed()} does not describe the state of a program, so it is "
-            f"not known what {app.name} keeps",
-            hint="run the command where Spark 4.0 or newer is installed",
-            query=app.name,
-        )
+        raise not_described(app)
+
+
+def not_described(app: App) -> IncompatibleError:
+    """Return the refusal of a Spark that does not describe the state of programs."""
+    return IncompatibleError(
+        f"Spark {SparkVersion.installed()} does not describe the state of a program, so it is not "
+        f"known what {app.name} keeps",
+        hint="run the command where Spark 4.0 or newer is installed",
+        query=app.name,
+    )
 
 
 def _notes(savepoint: Savepoint, partitions: str | None, provider: str | None) -> tuple[str, ...]:

@@ -51,10 +51,15 @@ class After:
 
 @dataclass(frozen=True)
 class Lab:
-    """A table of events, and queries that read it, by name: a program, and where it is bound."""
+    """A table of events, and queries that read it, by name: a program, and where it is bound.
+
+    Attributes:
+        programs: The module that has the programs.
+    """
 
     spark: SparkSession
     directory: Path
+    programs: str = "tests.operations.begin.apps"
 
     @classmethod
     def open(cls, spark: SparkSession, directory: Path) -> Lab:
@@ -84,9 +89,9 @@ class Lab:
 
     def bound(self, query: str, program: str) -> QuerySettings:
         """Return what a query is bound to."""
-        app = apps.load(f"tests.operations.begin.apps:{program}")
+        app = apps.load(f"{self.programs}:{program}")
         return QuerySettings(
-            app=f"tests.operations.begin.apps:{program}",
+            app=f"{self.programs}:{program}",
             app_name=app.name,
             checkpoints=str(self.directory / "checkpoints"),
             outputs={"out": str(self.directory / query)},
