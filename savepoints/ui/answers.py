@@ -134,7 +134,7 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
                 Problem(f"{one.message}; {one.hint}.", "savepoints check")
                 for one in facts.damaged.get(query, ())
             ),
-            *(_of_operation(one) for one in mine.operations if one.state == "unfinished"),
+            *(_of_operation(one, facts) for one in mine.operations if one.state == "unfinished"),
             *(_of_life(mine, query, newest, last, until) if lives else ()),
             *_of_savepoints(mine, query, verified),
         ),
@@ -319,11 +319,11 @@ def _after_failure(run: Event, savepoint: str | None) -> str:
     return f"savepoints run {quote(run.query or '')}"
 
 
-def _of_operation(operation: Operation) -> Problem:
+def _of_operation(operation: Operation, facts: StoreFacts) -> Problem:
     what = f"{operation.verb} {operation.id} of {operation.query}"
     undo = f"savepoints operations undo {operation.id}"
     if journal.UNDOING in operation.done:
         return Problem(f"Undoing {what} is not finished.", undo, unfinished=True)
     done = f"done so far: {operation.done_text}"
-    other = undo if operation.can_be_undone else ""
+    other = undo if operation.can_be_undone(facts.generations) else ""
     return Problem(f"{what} is not finished; {done}.", operation.command, other, unfinished=True)

@@ -353,7 +353,7 @@ def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
     if operation.verb == APPEND:
         return AppendingPlan.from_json(operation.plan)
     if operation.verb != VERB or journal.UNDOING in operation.done:
-        raise journal.refusal(operation)
+        raise journal.refusal(store.root, operation)
     return MergingPlan.from_json(dict(operation.plan))
 
 
@@ -364,7 +364,8 @@ def _resumed(begun: MergingPlan | AppendingPlan, store: Store, command: str) -> 
             f"the merge {begun.operation_id} of {begun.query} was interrupted (it was started "
             f"with: {begun.command})",
             hint=journalled.reopen(begun, store).operation.ways_out(
-                f"finish it: savepoints operations resume {begun.operation_id}"
+                store.root,
+                f"finish it: savepoints operations resume {begun.operation_id}",
             ),
             operation=begun.operation_id,
         )
