@@ -294,7 +294,7 @@ def rolled_back_since(
     if not topics:
         return
     later = [
-        one for one in store.generations.all() if one.query != query and one.went_on_after(then)
+        one for one in store.generations.all() if one.query != query and one.reruns_after(then)
     ]
     if not later:
         return
