@@ -106,15 +106,19 @@ class Operation:
             if step == GENERATION_BEGUN
         )
 
-    def can_be_undone(self, known: Iterable[Generation]) -> bool:
+    def can_be_undone(self, known: Iterable[Generation], others: Iterable[Operation]) -> bool:
         """Return True if an interrupted one can be taken back: none of its generations has begun.
+
+        What a reader takes over can once the merge that it follows was taken back.
 
         Args:
             known: All generations of the store: one may have begun and not be recorded here yet.
+            others: All operations of the store.
         """
         if UNDOING in self.done:
             return True
-        if self.generations_begun or self.verb == _ONLY_FINISHED:
+        follows = any(one.id == self.follows and not one.undone for one in others)
+        if follows or self.generations_begun or self.verb == _ONLY_FINISHED:
             return False
         members = (part for one in self.plan.get("members", ()) for part in one.values())
         plans = [one for one in (self.plan, *members) if isinstance(one, Mapping)]
@@ -127,7 +131,7 @@ class Operation:
 
     def ways_out(self, root: Location, finish: str) -> str:
         """Return what to type of one that was interrupted, given what finishes it."""
-        if not self.can_be_undone(Generations(root).all()):
+        if not self.can_be_undone(Generations(root).all(), all_operations(root)):
             return finish
         return f"{finish}; or undo it: savepoints operations undo {self.id}"
 
