@@ -154,6 +154,8 @@ def _refuse_undo(begun: JournalledPlan, store: Store) -> None:
     """Refuse what the undo of a verb refuses besides, so that no plan says that it could be."""
     if isinstance(begun, AppendingPlan):
         append.refuse_undo(begun)
+    if isinstance(begun, PipelineForkPlan):
+        pipeline_fork.refuse_undo(begun, store)
     if isinstance(begun, MergingPlan):
         cascade.refuse_undo_of_followed(begun.operation_id, store)
     if isinstance(begun, CascadePlan):
