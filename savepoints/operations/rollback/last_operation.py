@@ -47,7 +47,7 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     hint = f"list the operations on the query: savepoints operations list --query {query}"
     if verb and done:
         why = f"the last operation was {done[0].id} ({done[0].verb})"
-        if done[0].verb in _UNDONE:
+        if done[0].verb in _UNDONE and not done[0].is_undo:
             hint = f"undo that one, whatever it was: savepoints undo {query}; or {hint}"
     raise NotFoundError(
         f"cannot undo {of}: {why}",
