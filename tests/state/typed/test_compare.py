@@ -83,6 +83,25 @@ def test_maps_are_equal_in_any_order_and_lists_are_not(spark: SparkSession) -> N
     assert counts(differences(lists, "list", 1)) == (0, 0, 1)
 
 
+def test_trap_intervals_that_spark_cannot_order_are_compared(spark: SparkSession) -> None:
+    """Those of months, days and time; `diff` ended with what Spark says of its own operator."""
+    intervals = [
+        spark.sql(
+            f"SELECT struct(1 AS k) AS key, struct(i AS i, array(i) AS a) AS value "
+            f"FROM (SELECT make_interval({text}) AS i)"
+        )
+        for text in ("1, 2, 0, 3", "0, 14, 0, 3", "1, 2, 0, 2, 24")
+    ]
+
+    assert differences([intervals[0], intervals[1]], "rows", 1).equal
+    # A day need not have 24 hours.
+    found = differences([intervals[0], intervals[2]], "rows", 1)
+    assert counts(found) == (0, 0, 1)
+    assert found.sample[0].before == {
+        "value": {"i": "1 years 2 months 3 days", "a": ["1 years 2 months 3 days"]}
+    }
+
+
 @pytest.mark.nightly
 def test_zeros_and_nans_are_each_one_in_keys_and_values(spark: SparkSession) -> None:
     """As to Spark, which groups and joins them as one; the next number is another."""
