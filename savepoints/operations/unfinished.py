@@ -120,21 +120,18 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
     parts = begun.transitions if isinstance(begun, JointPlan) else (begun,)
     generations = [one for one in parts if isinstance(one, GenerationPlan)]
     taking_back.refuse_begun(begun, generations, store)
+    _refuse_undo(begun, store)
     if isinstance(begun, ForkPlan):
         return fork.undo_plan(begun)
     if isinstance(begun, SeedPlan):
         return taking_back.undo_plan(begun)
     if isinstance(begun, BootstrapPlan):
         return bootstrap.undo_plan(begun)
-    if isinstance(begun, AppendingPlan):
-        append.refuse_undo(begun)
     if isinstance(begun, PipelineForkPlan):
         return pipeline_fork.undo_plan(begun)
     if isinstance(begun, JointPlan):
         return rollback_plan.undo_begun_plan(store, begun)
     assert isinstance(begun, TransitionPlan)
-    if isinstance(begun, MergingPlan):
-        cascade.refuse_undo_of_followed(begun.operation_id, store)
     changed = list(begun.outputs)
     if isinstance(begun, PromotionPlan):
         changed += [one.live for one in begun.taken]
@@ -151,6 +148,18 @@ def undo_plan(store: Store, operation_id: str) -> Plan:
         "checkpoint", f"delete the checkpoint {begun.checkpoint} if the operation made it"
     )
     return Plan("undo", begun.query, (*outputs, removed), ("the safety savepoint is kept",))
+
+
+def _refuse_undo(begun: JournalledPlan, store: Store) -> None:
+    """Refuse what the undo of a verb refuses besides, so that no plan says that it could be."""
+    if isinstance(begun, AppendingPlan):
+        append.refuse_undo(begun)
+    if isinstance(begun, PipelineForkPlan):
+        pipeline_fork.refuse_undo(begun, store)
+    if isinstance(begun, MergingPlan):
+        cascade.refuse_undo_of_followed(begun.operation_id, store)
+    if isinstance(begun, CascadePlan):
+        cascade.refuse_undo(begun, store)
 
 
 def resume(store: Store, operation_id: str, *, progress: Progress = silent) -> Done:

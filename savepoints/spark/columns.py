@@ -56,7 +56,8 @@ def as_json(column: Column, data_type: DataType) -> Column:
 def comparable(column: Column, data_type: DataType) -> Column:
     """Return a value with what Spark cannot compare in another form.
 
-    Maps are sorted entries. Variants are JSON and its types: in JSON a date is a text.
+    Maps are sorted entries. Variants are JSON and its types: in JSON a date is a text. Intervals
+    of months, days and time are texts, which tell all three apart.
     """
     return _rewritten(column, data_type, _is_unordered, ordered=True)
 
@@ -67,8 +68,8 @@ def has_unordered(data_type: DataType) -> bool:
 
 
 def _is_unordered(data_type: DataType) -> bool:
-    # Spark 3.5 has no type of this name.
-    return data_type.typeName() in {"map", "variant"}
+    # Spark 3.5 has no variant. An interval here is one of months, days and microseconds.
+    return data_type.typeName() in {"map", "variant", "interval"}
 
 
 def _is_no_json(data_type: DataType) -> bool:
@@ -83,7 +84,7 @@ def _is_no_json(data_type: DataType) -> bool:
 def _rewritten(
     column: Column, data_type: DataType, wanted: Callable[[DataType], bool], *, ordered: bool
 ) -> Column:
-    """Write maps as lists of entries, variants as JSON, decimals as text, wherever needed."""
+    """Write maps as lists of entries, variants as JSON, others as text, wherever needed."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 

@@ -80,7 +80,9 @@ class QueryAnswers:
 
 def answers(facts: StoreFacts) -> tuple[QueryAnswers, ...]:
     """Answer for each query, those with problems first."""
-    found = [_of_query(part, query) for family, part in facts.families.items() for query in family]
+    found = [
+        _of_query(part, query, facts) for family, part in facts.families.items() for query in family
+    ]
     return tuple(sorted(found, key=lambda one: (not one.problems, one.query)))
 
 
@@ -98,7 +100,7 @@ def usual_interval(savepoints: Sequence[Savepoint]) -> timedelta | None:
     return timedelta(seconds=statistics.median(one.total_seconds() for one in gaps))
 
 
-def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
+def _of_query(facts: StoreFacts, query: str, all_facts: StoreFacts) -> QueryAnswers:
     mine = facts.of({query})
     sources = facts.sources.get(query, SourceFacts())
     current = next((one for one in mine.generations if one.status == "current"), None)
@@ -134,7 +136,11 @@ def _of_query(facts: StoreFacts, query: str) -> QueryAnswers:
                 Problem(f"{one.message}; {one.hint}.", "savepoints check")
                 for one in facts.damaged.get(query, ())
             ),
-            *(_of_operation(one) for one in mine.operations if one.state == "unfinished"),
+            *(
+                _of_operation(one, all_facts)
+                for one in mine.operations
+                if one.state == "unfinished"
+            ),
             *(_of_life(mine, query, newest, last, until) if lives else ()),
             *_of_savepoints(mine, query, verified),
         ),
@@ -319,11 +325,11 @@ def _after_failure(run: Event, savepoint: str | None) -> str:
     return f"savepoints run {quote(run.query or '')}"
 
 
-def _of_operation(operation: Operation) -> Problem:
+def _of_operation(operation: Operation, facts: StoreFacts) -> Problem:
     what = f"{operation.verb} {operation.id} of {operation.query}"
     undo = f"savepoints operations undo {operation.id}"
     if journal.UNDOING in operation.done:
         return Problem(f"Undoing {what} is not finished.", undo, unfinished=True)
     done = f"done so far: {operation.done_text}"
-    other = undo if operation.can_be_undone else ""
+    other = undo if operation.can_be_undone(facts.generations, facts.operations) else ""
     return Problem(f"{what} is not finished; {done}.", operation.command, other, unfinished=True)

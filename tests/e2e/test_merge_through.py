@@ -209,6 +209,12 @@ def test_killed_at_each_step_the_same_command_goes_on(
     for point in points:
         done = shop.command(*words, crash_at=point)
         assert done.returncode == -signal.SIGKILL, (point, done.stderr)
+        if journal.unfinished(shop.store.root, "bronze") is not None:
+            # It was finished by who asked for a plan, and without its readers by who had its hint.
+            for way in ("plan", "none"):
+                code, _, err = shop.call(*words[:-1], way)
+                assert (code, "--downstream merge" in err) == (11, True), err
+            assert journal.unfinished(shop.store.root, "bronze") is not None
 
     shop.json(*words)
 

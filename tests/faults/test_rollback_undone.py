@@ -130,6 +130,10 @@ def test_once_the_generation_has_begun_it_can_only_be_finished(
 ) -> None:
     killed = Killed(local_store, on_local, "rollback.generation_begun")
 
+    with pytest.raises(UnfinishedOperationError) as in_the_way:
+        journal.refuse_unfinished(local_store.root, "totals")
+    # It has begun, which is not in the journal yet: an undo, which is refused, was offered.
+    assert in_the_way.value.hint == f"finish it first: savepoints rollback {killed.saved.id} --yes"
     with pytest.raises(UsageError, match="has already begun") as refused:
         unfinished.undo(local_store, killed.id)
     assert f"operations resume {killed.id}" in refused.value.hint

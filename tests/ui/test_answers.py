@@ -215,11 +215,17 @@ def test_an_interrupted_operation_comes_with_the_command_that_ends_it() -> None:
 
 def test_trap_an_undo_is_not_offered_once_the_generation_has_begun() -> None:
     cut = operation("rollback", 71, "safety", "begin", done=1, command="savepoints rollback x")
-    begun = {"generation_begun": {"at": "2026-11-20T10:00:00.000Z", "generation": 2}}
-    cut = dataclasses.replace(cut, done={**cut.done, **begun})
-    (problem,) = only(store(1, operations=(cut,))).problems
-
-    assert (problem.command, problem.other) == ("savepoints rollback x", "")
+    recorded = {"generation_begun": {"at": "2026-11-20T10:00:00.000Z", "generation": 2}}
+    # Killed in between, it has begun in the store, and the journal does not know it.
+    later = generation("orders", 2, 71, "rollback")
+    planned = {**cut.plan, "generation": 2, "checkpoint": later.checkpoint}
+    for begun, known in (
+        (dataclasses.replace(cut, done={**cut.done, **recorded}), ()),
+        (dataclasses.replace(cut, plan={**planned, "query": "orders"}), (later,)),
+    ):
+        facts = dataclasses.replace(store(1, operations=(begun,)), generations=known)
+        (problem,) = (one for one in only(facts).problems if one.unfinished)
+        assert (problem.command, problem.other) == ("savepoints rollback x", "")
 
 
 def test_trap_an_interrupted_undo_can_only_be_undone_to_its_end() -> None:

@@ -106,7 +106,8 @@ if TYPE_CHECKING:
 @click.option(
     "--undo",
     is_flag=True,
-    help="Undo the last merge of QUERY, outputs included. The query must be paused or stopped.",
+    help="Undo the last merge of QUERY, outputs included. The query must be paused or stopped; "
+    "after --downstream merge, it and its readers are paused for it.",
 )
 @pausing_the_run
 @mutating
@@ -203,7 +204,7 @@ def command(
 
 def _show(call: Invocation, done: MergedThrough, left_out: int) -> None:
     merged = done.merged
-    pairs = [] if merged is None else _pairs(merged, left_out)
+    pairs = [] if merged is None else _pairs(merged, left_out, through=bool(done.downstream))
     for one in done.downstream:
         changed = (
             f"{count_text(one.rows_removed, 'row')} replaced by {one.rows_added:,}, of "
@@ -244,7 +245,7 @@ def _require_one_of(
         )
 
 
-def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
+def _pairs(done: Merged, left_out: int, *, through: bool) -> list[tuple[str, object]]:
     counted = (
         f"{count_text(done.rows, 'event')} of {count_text(done.entities, 'entity')}; "
         f"{done.known:,} already seen"
@@ -267,7 +268,8 @@ def _pairs(done: Merged, left_out: int) -> list[tuple[str, object]]:
         ("safety savepoint", done.safety_id or "none"),
         pause_pair(done.pause_seconds),
         ("took", f"{done.seconds:.1f} s"),
-        undo_pair(done.query, runs=done.pause_seconds is not None),
+        # The undo of what went through a pipeline pauses the queries by itself.
+        undo_pair(done.query, runs=done.pause_seconds is not None and not through),
     ]
 
 

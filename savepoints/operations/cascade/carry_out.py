@@ -94,22 +94,39 @@ def undo(plan: CascadePlan, store: Store, *, progress: Progress = silent) -> Non
     """Take back what an interrupted one has done so far.
 
     Raises:
-        UnfinishedOperationError: If the merge that it follows is done: then it can only be
-            finished, or its reader would fail at the correction.
+        UnfinishedOperationError: See `refuse_undo`.
     """
-    followed = _followed(plan, store)
-    if followed is not None and followed.state != "undone":
-        raise UnfinishedOperationError(
-            f"the merge {followed.id} has already corrected {plan.follows.table}, so "
-            f"{plan.query}, which reads that table, must be corrected too",
-            hint=f"finish this operation: savepoints operations resume {plan.operation_id}",
-            operation=plan.operation_id,
-        )
+    refuse_undo(plan, store)
     pause_for_verb.undo(
         plan, store, plan.corrections, correct.undo, correct.is_done,
         paused=plan.paused, progress=progress,
     )  # fmt: skip
     scratch.discard(store, plan.operation_id)
+
+
+def refuse_undo(plan: CascadePlan, store: Store) -> None:
+    """Refuse to undo what follows a merge, or its reader would fail at the correction.
+
+    Raises:
+        UnfinishedOperationError: If the merge is done: then it can only be finished; or if it is
+            not, and would leave this reader out.
+    """
+    followed = _followed(plan, store)
+    if followed is None or followed.undone:
+        return
+    if followed.state == "unfinished":
+        raise UnfinishedOperationError(
+            f"the merge {followed.id} of {followed.query} is unfinished, and {plan.query} has to "
+            f"take over its correction of {plan.follows.table}",
+            hint=followed.ways_out(store.root, f"finish all of it: {plan.command}"),
+            operation=plan.operation_id,
+        )
+    raise UnfinishedOperationError(
+        f"the merge {followed.id} has already corrected {plan.follows.table}, so "
+        f"{plan.query}, which reads that table, must be corrected too",
+        hint=f"finish this operation: savepoints operations resume {plan.operation_id}",
+        operation=plan.operation_id,
+    )
 
 
 def refuse_undo_of_followed(operation_id: str, store: Store) -> None:
@@ -150,8 +167,9 @@ def _require_followed(plan: CascadePlan, store: Store) -> None:
             f"the merge {plan.follows.operation_id} of {plan.follows.query} {state}, so "
             f"{plan.operation_id}, the correction of {plan.query} that follows from it, cannot be "
             "completed",
-            hint=f"run the whole merge again: {plan.command}; or undo only this correction: "
-            f"savepoints operations undo {plan.operation_id}",
+            hint=journalled.reopen(plan, store).operation.ways_out(
+                store.root, f"run the whole merge again: {plan.command}"
+            ),
             query=plan.query,
             operation=plan.operation_id,
         )

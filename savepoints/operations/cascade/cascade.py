@@ -172,7 +172,9 @@ def prepare(
 
     Raises:
         IncompatibleError: If a reader cannot take over corrections exactly.
+        UnfinishedOperationError: If only a plan is wanted, and a merge was interrupted.
     """
+    request = replace(request, through=downstream == "merge")
     if downstream != "none":
         if request.policy != "exact":
             raise IncompatibleError(
@@ -181,6 +183,8 @@ def prepare(
                 hint="omit --policy, or merge into this query only: --downstream none",
                 query=request.query,
             )
+        if downstream == "plan":  # What was interrupted would be finished instead.
+            journal.refuse_unfinished(store.root, request.query)
         if not _announced(store, request.command):
             reading.find(store, request.query)
     prepared = merge.prepare(store, request, progress=progress)
@@ -270,7 +274,7 @@ def _execute(
             journal.refuse_unfinished(store.root, one.query)
             leases[one.query] = kept.enter_context(lease.hold(store.root, one.query, VERB))
         through = _Through(
-            store, readers, _through(plan.command), paused, leases, downstream == "plan", progress
+            store, readers, plan.command, paused, leases, downstream == "plan", progress
         )
         try:
             merged = merge.execute(
@@ -315,14 +319,9 @@ def _finish(
     return MergedThrough(merged, tuple(done))
 
 
-def _through(command: str) -> str:
-    """Return the command line of a merge as that of one through a pipeline."""
-    return f"{command.removesuffix(' --yes')} --downstream merge --yes"
-
-
 def _announced(store: Store, command: str) -> list[CascadePlan]:
     """Return what readers had announced of the same merge, writers before readers."""
-    wanted = without_since(_through(command))
+    wanted = without_since(command)
     return in_order(
         [
             CascadePlan.from_json(dict(one.plan))

@@ -94,7 +94,7 @@ def refuse_undo(plan: AppendingPlan) -> NoReturn:
 def _journal(plan: AppendingPlan, store: Store) -> Journal:
     begun = journal.unfinished(store.root, plan.query)
     if begun is not None and begun.id != plan.operation_id:
-        raise journal.refusal(begun)
+        raise journal.refusal(store.root, begun)
     if begun is not None:
         return Journal(store.root, begun)
     if plan.resumed:

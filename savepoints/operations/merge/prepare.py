@@ -87,7 +87,11 @@ class Prepared:
 
 @dataclass(frozen=True)
 class MergeRequest:
-    """What a merge is asked for; `savepoints.Query.merge` says what each of it means."""
+    """What a merge is asked for; `savepoints.Query.merge` says what each of it means.
+
+    Attributes:
+        through: The corrections are for the readers of the tables, too.
+    """
 
     query: str
     batch: str | None
@@ -99,6 +103,7 @@ class MergeRequest:
     since: datetime | None = None
     partial_history: bool = False
     across_promotions: bool = False
+    through: bool = False
 
     def __post_init__(self) -> None:
         """Refuse times without a time zone."""
@@ -143,6 +148,7 @@ class MergeRequest:
         words += ["--until", rfc3339(self.until)] if self.until is not None else []
         words += ["--partial-history"] if self.partial_history else []
         words += ["--across-promotions"] if self.across_promotions else []
+        words += ["--downstream", "merge"] if self.through else []
         return shlex.join([*words, "--yes"])
 
 
@@ -353,7 +359,7 @@ def _unfinished(store: Store, query: str) -> MergingPlan | AppendingPlan | None:
     if operation.verb == APPEND:
         return AppendingPlan.from_json(operation.plan)
     if operation.verb != VERB or journal.UNDOING in operation.done:
-        raise journal.refusal(operation)
+        raise journal.refusal(store.root, operation)
     return MergingPlan.from_json(dict(operation.plan))
 
 
@@ -364,7 +370,8 @@ def _resumed(begun: MergingPlan | AppendingPlan, store: Store, command: str) -> 
             f"the merge {begun.operation_id} of {begun.query} was interrupted (it was started "
             f"with: {begun.command})",
             hint=journalled.reopen(begun, store).operation.ways_out(
-                f"finish it: savepoints operations resume {begun.operation_id}"
+                store.root,
+                f"finish it: savepoints operations resume {begun.operation_id}",
             ),
             operation=begun.operation_id,
         )

@@ -70,7 +70,12 @@ def reads_of(
             return (), found.problem
     reads: list[TopicRead] = []
     for writer in writers:
-        begun = next((one for one in generations if one.place == writer.place), None)
+        is_later = any(
+            one.query == writer.query
+            and one.generation <= writer.generation
+            and one.reruns_after(reader.created_at)
+            for one in generations
+        )
         for topic in sorted({one.topic for one in edges if one.writer == writer.query}):
             output = topic_check.held(writer, topic)
             if output is None or output.ends is None or not output.is_exact:
@@ -79,7 +84,7 @@ def reads_of(
             if not mine:
                 return (), f"it has no position in topic {topic}"
             is_behind = any(one.behind for one in mine)
-            if is_behind and begun is not None and begun.went_on_after(reader.created_at):
+            if is_behind and is_later:
                 return (), _across(writer, topic)
             reads += mine
     return tuple(reads), ""

@@ -103,11 +103,27 @@ def undo_plan(plan: PipelineForkPlan) -> Plan:
     return Plan("undo", plan.query, tuple(steps), ())
 
 
+def refuse_undo(plan: PipelineForkPlan, store: Store) -> None:
+    """Refuse to undo forks.
+
+    Raises:
+        UsageError: If one of them has begun, so that only a formality is left to do.
+    """
+    for one in plan.members:
+        if store.generations.all(one.query):
+            raise UsageError(
+                f"the forked query {one.query} already exists, so the operation can no longer be "
+                "undone",
+                hint=f"finish it: savepoints operations resume {plan.operation_id}",
+                operation=plan.operation_id,
+            )
+
+
 def undo(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent) -> None:
     """Remove what interrupted forks have made, and nothing else; killed, it is run again.
 
     Raises:
-        UsageError: If one of them has begun, so that only a formality is left to do.
+        UsageError: See `refuse_undo`.
         NotAlignedError: If others have written to a table of theirs.
     """
     with (
@@ -115,14 +131,7 @@ def undo(plan: PipelineForkPlan, store: Store, *, progress: Progress = silent) -
         recording(store, "undo", query=plan.query, operation=plan.operation_id),
     ):
         log = journalled.reopen(plan, store)
-        for one in plan.members:
-            if store.generations.all(one.query):
-                raise UsageError(
-                    f"the forked query {one.query} already exists, so the operation can no "
-                    "longer be undone",
-                    hint=f"finish it: savepoints operations resume {plan.operation_id}",
-                    operation=plan.operation_id,
-                )
+        refuse_undo(plan, store)
         log.record(journal.UNDOING)
         for one in plan.members:
             fork.remove_outputs(one.fork, held[one.query].check, progress)

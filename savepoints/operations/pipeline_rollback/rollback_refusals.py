@@ -95,7 +95,7 @@ def _refuse_being_forked(store: Store, found: Pipeline, queries: Sequence[str]) 
             *(member["fork"] for member in one.plan.get("members", ()) if "fork" in member),
         ]
         if readers & {fork.get("origin") for fork in forks}:
-            raise journal.refusal(one)
+            raise journal.refusal(store.root, one)
 
 
 def _left(member: PipelineMember) -> str:

@@ -47,7 +47,7 @@ def begun(kind: type[P], store: Store, query: str, verb: str, command: str) -> P
     is_same = operation.verb == verb and operation.plan["command"] == command
     if is_same and journal.UNDOING not in operation.done:
         return kind.from_json(operation.plan)
-    raise journal.refusal(operation)
+    raise journal.refusal(store.root, operation)
 
 
 def relative(name: str) -> str | None:
@@ -89,8 +89,9 @@ def begun_otherwise(plan: JournalledPlan, store: Store, how: str) -> UsageError:
         f"the {plan.verb} operation {plan.operation_id} was interrupted; it was started {how}, and "
         "has to be ended first",
         hint=reopen(plan, store).operation.ways_out(
+            store.root,
             "finish it with the options that it was started with: savepoints operations resume "
-            f"{plan.operation_id}"
+            f"{plan.operation_id}",
         ),
         operation=plan.operation_id,
     )
@@ -133,7 +134,7 @@ def begin_or_resume(
         return begin(plan, store)
     log = reopen(plan, store)
     if log.is_done(journal.UNDOING):
-        raise journal.refusal(log.operation)
+        raise journal.refusal(store.root, log.operation)
     return log
 
 
@@ -148,5 +149,5 @@ def reopen(plan: JournalledPlan, store: Store) -> Journal:
             operation=plan.operation_id,
         )
     if operation.id != plan.operation_id:
-        raise journal.refusal(operation)
+        raise journal.refusal(store.root, operation)
     return Journal(store.root, operation)

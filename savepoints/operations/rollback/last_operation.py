@@ -44,11 +44,14 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
         if done
         else "no operation has finished"
     )
+    hint = f"list the operations on the query: savepoints operations list --query {query}"
     if verb and done:
         why = f"the last operation was {done[0].id} ({done[0].verb})"
+        if done[0].verb in _UNDONE and not done[0].is_undo:
+            hint = f"undo that one, whatever it was: savepoints undo {query}; or {hint}"
     raise NotFoundError(
         f"cannot undo {of}: {why}",
-        hint=f"list the operations on the query: savepoints operations list --query {query}",
+        hint=hint,
         query=query,
     )
 

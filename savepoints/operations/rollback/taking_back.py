@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from savepoints import faults
 from savepoints.errors import UsageError
@@ -63,7 +63,7 @@ def undo(
     take_back(plan, store, give_back, progress, refuse)
 
 
-def refuse_begun(whole: JournalledPlan, parts: Iterable[GenerationPlan], store: Store) -> None:
+def refuse_begun(whole: JournalledPlan, parts: Sequence[GenerationPlan], store: Store) -> None:
     """Refuse to take back an operation of which a generation has begun: that is only finished.
 
     Args:
@@ -76,9 +76,28 @@ def refuse_begun(whole: JournalledPlan, parts: Iterable[GenerationPlan], store: 
                 f"generation {one.generation} of {one.query} has already begun, so the "
                 f"{whole.verb} operation can only be finished",
                 hint=f"finish the operation (savepoints operations resume {whole.operation_id})"
-                + last_operation.way_back(whole.verb, whole.query),
+                + _way_back(whole, parts),
                 operation=whole.operation_id,
             )
+
+
+def _way_back(whole: JournalledPlan, parts: Sequence[GenerationPlan]) -> str:
+    """Say how an operation is taken back once it is finished."""
+    if not journal.is_undo(whole.to_json()):
+        return last_operation.way_back(whole.verb, whole.query)
+    # No undo can be undone.
+    saved = next(
+        (
+            one.safety_id
+            for one in parts
+            if isinstance(one, TransitionPlan) and one.query == whole.query
+        ),
+        None,
+    )
+    if saved is None:
+        return ""
+    words = ["savepoints", whole.verb, *([whole.query] if whole not in parts else []), saved]
+    return f", then go back to what it has saved: {' '.join(words)}"
 
 
 def take_back(

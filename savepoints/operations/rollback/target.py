@@ -264,8 +264,7 @@ def _of_batch(context: QueryContext, batch_id: int, said: tuple[str, ...]) -> Re
         outputs=output_versions.outputs_of(
             context.query, generation.generation, files, context.output_uris, context.bound
         ),
-        # Where it may have read either, what a run would go by.
-        topics=lineage.topic_ids(context.store, generation) | topics,
+        topics=topics,
         committed_at=files.cut.committed_at,
     )
 

@@ -151,7 +151,7 @@ def _finish(store: Store, query: str, *, progress: Progress) -> str | None:
     if begun is None:
         return None
     if begun.verb != rollback.VERB or begun.plan["safety_id"] is not None:
-        raise journal.refusal(begun)
+        raise journal.refusal(store.root, begun)
     plan = RollbackPlan.from_json(dict(begun.plan))
     parameters = {"operation": begun.id}
     with recording(store, "recover", query=query, parameters=parameters) as noted:

@@ -294,7 +294,7 @@ def rolled_back_since(
     if not topics:
         return
     later = [
-        one for one in store.generations.all() if one.query != query and one.went_on_after(then)
+        one for one in store.generations.all() if one.query != query and one.reruns_after(then)
     ]
     if not later:
         return
@@ -325,10 +325,11 @@ def refuse_rolling_back(store: Store, savepoint: Savepoint) -> None:
             read["topic"] for member in one.members.values() for read in member["topic_reads"]
         }
         for topic in sorted(topics & behind):
+            ended = journal.refusal(store.root, one).hint
             raise UnfinishedOperationError(
                 f"{one.verb} {one.id} of {one.query} is not finished, and it rolls back records "
                 f"of topic {topic}, which {savepoint.query} reads",
-                hint=f"wait for it; or, if it was interrupted, {journal.refusal(one).hint}",
+                hint=f"wait for it; or, if it was interrupted, {ended}",
                 query=savepoint.query,
                 operation=one.id,
                 topic=topic,

@@ -2,7 +2,8 @@
 
 An offset means something in one topic only: a topic that was deleted and recreated under its name
 has other records at the same offsets, and only its id tells. The batch that is saved may be older
-than the topic of today, so what savepoints before it were told counts, too.
+than the topic of today, so what savepoints before it were told counts, too. It is also what counts
+where nobody can tell now: without an id, a rollback would go on at the saved offsets in any topic.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TIMEOUT_SECONDS = 3.0
 def known_ids(
     cut: Cut, line: Iterable[Savepoint], settings: KafkaSettings, progress: Progress
 ) -> dict[str, str]:
-    """Return the id of each topic that a cut has offsets of; without those that are not known.
+    """Return the id of each topic that a cut has offsets of; without those that nobody has known.
 
     It never fails: what kept it from knowing is logged and shown as progress.
 
@@ -39,12 +40,12 @@ def known_ids(
     if not offsets:
         return {}
     problem = "no broker is configured"
+    known = sorted(line, key=lambda one: one.cut.batch_id)
     found: dict[str, str] = {}
     if settings.bootstrap_servers:
         try:
             problem = "Kafka has no such topic, or is older than 2.8"
             ids = topics.ids(offsets, settings, _TIMEOUT_SECONDS)
-            known = sorted(line, key=lambda one: one.cut.batch_id)
             others = [name for name, id_ in ids.items() if _others(name, id_, known)]
             if others:
                 problem = "it was deleted and recreated, and the batch may have read either"
@@ -56,12 +57,14 @@ def known_ids(
         except Exception as error:  # noqa: BLE001  (whatever it is, the savepoint is more important)
             problem = message_of(error)
     unknown = sorted(offsets.keys() - found.keys())
+    before = {topic: one for topic in unknown if (one := _before(cut, topic, known)) is not None}
     if unknown:
-        level = logging.WARNING if settings.bootstrap_servers else logging.INFO
-        _LOG.log(level, "the ids of topics %s were not recorded: %s", ", ".join(unknown), problem)
+        counts = "".join(f"; {topic} counts as that of {one.id}" for topic, one in before.items())
+        what = f"could not find out the ids of topics {', '.join(unknown)}: {problem}{counts}"
+        _LOG.log(logging.WARNING if settings.bootstrap_servers else logging.INFO, what)
         if settings.bootstrap_servers:
-            progress(f"could not record the ids of topics {', '.join(unknown)}: {problem}")
-    return found
+            progress(what)
+    return found | {topic: one.topics[topic] for topic, one in before.items()}
 
 
 def _others(topic: str, now: str, line: Iterable[Savepoint]) -> bool:
@@ -78,18 +81,36 @@ def _read_by(cut: Cut, topic: str, now: TopicEnds, line: Sequence[Savepoint]) ->
         now: The topic of that name as it is now.
         line: The oldest batch first.
     """
-    saved = [one for one in line if topic in one.topics]
-    after = next((one for one in saved if one.cut.batch_id >= cut.batch_id), None)
+    after = next(
+        (one for one in line if topic in one.topics and one.cut.batch_id >= cut.batch_id), None
+    )
     if after is not None and after.topics[topic] != now.id:
         return after.topics[topic]
-    before = [one for one in saved if one.cut.batch_id < cut.batch_id]
-    if not before or before[-1].topics[topic] == now.id:
-        return now.id
-    was = lowest_offsets(before[-1].cut.offsets)[topic]
-    read = lowest_offsets(cut.offsets)[topic]
-    if any(read.get(part, offset) < offset for part, offset in was.items()):
+    before = _before(cut, topic, line)
+    if before is None or before.topics[topic] == now.id:
         return now.id
     ends = dict(enumerate(now.ends))
-    if read == was or any(offset > ends.get(part, -1) for part, offset in read.items()):
-        return before[-1].topics[topic]
+    read = lowest_offsets(cut.offsets)[topic]
+    if read == lowest_offsets(before.cut.offsets)[topic] or any(
+        offset > ends.get(part, -1) for part, offset in read.items()
+    ):
+        return before.topics[topic]
     return None
+
+
+def _before(cut: Cut, topic: str, line: Sequence[Savepoint]) -> Savepoint | None:
+    """Return the last savepoint up to a cut that knows its topic, None if that was another topic.
+
+    It was if less of a partition is read than then.
+
+    Args:
+        line: The oldest batch first.
+    """
+    saved = [one for one in line if topic in one.topics and one.cut.batch_id <= cut.batch_id]
+    if not saved:
+        return None
+    read = lowest_offsets(cut.offsets)[topic]
+    was = lowest_offsets(saved[-1].cut.offsets).get(topic, {})
+    if any(read.get(part, offset) < offset for part, offset in was.items()):
+        return None
+    return saved[-1]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from savepoints.checkpoint.state.schema import StateField
-from savepoints.errors import UsageError
+from savepoints.errors import IncompatibleError, UsageError
 from savepoints.io import Location
 from savepoints.model import OperatorState
 from savepoints.spark import columns
@@ -171,7 +171,14 @@ def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:
     from pyspark.sql import functions as F
 
     whole.sparkSession.conf.set("spark.sql.ansi.enabled", "true")
-    frame = _decoded(whole.where(_is_of(family)), family)
+    try:
+        frame = _decoded(whole.where(_is_of(family)), family)
+    except IncompatibleError as error:
+        error.hint = (
+            "rows with such columns can be neither set nor removed; go back to a savepoint from "
+            "before what is wrong: savepoints rollback NAME (savepoints list shows them)"
+        )
+        raise
     chosen = F.expr("true") if change.where is None else condition(frame, change.where)
     frame = frame.withColumn(_CHOSEN, F.coalesce(chosen, F.expr("false")))
     if change.delete:

@@ -105,8 +105,8 @@ def arrow_fields(fields: Sequence[StateField], where: str) -> list[pa.Field[Any]
         name = f"{where}.{one.name}"
         if _COLLATIONS in one.metadata:
             raise IncompatibleError(
-                f"{name} is a string with the collation {one.metadata[_COLLATIONS]}, which "
-                "cannot be decoded",
+                f"{name} is a string with the collation "
+                f"{', '.join(one.metadata[_COLLATIONS].values())}, which cannot be decoded",
                 hint=SAVE_NATIVE,
                 field=name,
                 type="string",

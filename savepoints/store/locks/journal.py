@@ -17,9 +17,10 @@ from savepoints import faults
 from savepoints.errors import LockedError, UnfinishedOperationError
 from savepoints.io import Location, ObjectInfo, in_parallel
 from savepoints.json_values import from_json, to_json
-from savepoints.model import Place
+from savepoints.model import Generation, Place
 from savepoints.moments import rfc3339, utc_now
 from savepoints.store.savepoint.sealed import Document
+from savepoints.store.tables.generations import Generations
 
 # A step of every operation that is taken back: from then on it cannot be finished any more.
 UNDOING = "undoing"
@@ -105,16 +106,34 @@ class Operation:
             if step == GENERATION_BEGUN
         )
 
-    @property
-    def can_be_undone(self) -> bool:
-        """Whether what an interrupted one has done can be taken back: no generation has begun."""
-        is_undoing = UNDOING in self.done
-        return is_undoing or not (self.generations_begun or self.verb == _ONLY_FINISHED)
+    def can_be_undone(self, known: Iterable[Generation], others: Iterable[Operation]) -> bool:
+        """Return True if an interrupted one can be taken back: none of its generations has begun.
 
-    def ways_out(self, finish: str) -> str:
+        What a reader takes over can once the merge that it follows was taken back.
+
+        Args:
+            known: All generations of the store: one may have begun and not be recorded here yet.
+            others: All operations of the store.
+        """
+        if UNDOING in self.done:
+            return True
+        follows = any(one.id == self.follows and not one.undone for one in others)
+        if follows or self.generations_begun or self.verb == _ONLY_FINISHED:
+            return False
+        members = (part for one in self.plan.get("members", ()) for part in one.values())
+        plans = [one for one in (self.plan, *members) if isinstance(one, Mapping)]
+        return not any(
+            (one.get("query"), one.get("generation"), one.get("checkpoint"))
+            == (begun.query, begun.generation, begun.checkpoint)
+            for one in plans
+            for begun in known
+        )
+
+    def ways_out(self, root: Location, finish: str) -> str:
         """Return what to type of one that was interrupted, given what finishes it."""
-        undo = f"; or undo it: savepoints operations undo {self.id}" if self.can_be_undone else ""
-        return f"{finish}{undo}"
+        if not self.can_be_undone(Generations(root).all(), all_operations(root)):
+            return finish
+        return f"{finish}; or undo it: savepoints operations undo {self.id}"
 
     @property
     def members(self) -> Mapping[str, Mapping[str, Any]]:
@@ -320,10 +339,10 @@ def refuse_unfinished(root: Location, query: str) -> None:
     """Refuse to touch a query while an operation on it is unfinished."""
     operation = unfinished(root, query)
     if operation is not None:
-        raise refusal(operation)
+        raise refusal(root, operation)
 
 
-def refusal(operation: Operation) -> UnfinishedOperationError:
+def refusal(root: Location, operation: Operation) -> UnfinishedOperationError:
     """Return the error that says an operation must be finished first."""
     if UNDOING in operation.done:
         return UnfinishedOperationError(
@@ -335,7 +354,7 @@ def refusal(operation: Operation) -> UnfinishedOperationError:
     return UnfinishedOperationError(
         f"{operation.verb} {operation.id} of {operation.query} was interrupted; done so far: "
         f"{operation.done_text}",
-        hint=operation.ways_out(f"finish it first: {operation.command}"),
+        hint=operation.ways_out(root, f"finish it first: {operation.command}"),
         query=operation.query,
         operation=operation.id,
     )

@@ -96,6 +96,33 @@ def test_trap_an_undo_that_was_interrupted_is_finished(
     assert (now.generation, now.checkpoint) == (3, str(on_local / "3"))
 
 
+def test_trap_an_undo_that_has_begun_its_generation_was_to_be_undone_when_it_is_finished(
+    call: Call, rolled_back: Store, on_local: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is refused: no undo can be undone."""
+    at = ("--yes", "--store", str(rolled_back.root))
+    undo = ("undo", "totals", "--to", str(on_local / "3"), "--outputs", "none", *at)
+
+    def reach(point: str) -> None:
+        if point == "rollback.generation_begun":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "reach", reach)
+        call(*undo)
+    begun = journal.unfinished(rolled_back.root, "totals")
+    assert begun is not None
+
+    refused = call("operations", "undo", begun.id, *at)
+
+    assert (refused.code, "has already begun" in refused.err) == (2, True)
+    assert "savepoints undo" not in refused.err
+    assert f"savepoints rollback {begun.plan['safety_id']}" in refused.err
+    assert call("operations", "resume", begun.id, *at).code == 0
+    back = ("rollback", begun.plan["safety_id"], "--to", str(on_local / "4"), "--outputs", "none")
+    assert call(*back, *at).code == 0
+
+
 def test_where_nothing_was_done_it_says_so(
     call: Call, local_store: Store, on_local: Location
 ) -> None:

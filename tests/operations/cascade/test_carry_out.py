@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,14 +14,17 @@ from savepoints.handle import Store
 from savepoints.model import OutputVersion
 from savepoints.moments import rfc3339, utc_now
 from savepoints.operations import unfinished
-from savepoints.operations.cascade import carry_out
-from savepoints.operations.cascade.cascade import in_order
+from savepoints.operations.cascade import carry_out, cascade
+from savepoints.operations.cascade.cascade import Downstream, in_order
 from savepoints.operations.cascade.cascade_plan import VERB, CascadePlan, Followed
+from savepoints.operations.merge.plan import MergingPlan, SplicePlan
+from savepoints.operations.merge.prepare import MergeRequest
 from savepoints.operations.rollback import last_operation
 from savepoints.outputs.correct.correct import Correction
 from savepoints.outputs.rewind.planned_rewind import Rewind
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
+from savepoints.store.tables.merge_ledger import MergeFacts
 
 MERGE = "op-20261125-101500-aaaaaa"
 
@@ -61,11 +64,16 @@ def plan(query: str, reads: str, number: int = 1) -> CascadePlan:
     )
 
 
-def merged(store: Store, *, undone: bool = False) -> None:
-    """Let the merge that readers follow be finished, or undone."""
+def begun(store: Store) -> Journal:
+    """Begin the merge that readers follow."""
     saved = {"safety_id": "sp-0"}
     operation = Operation(MERGE, "merge", "bronze", saved, "savepoints merge", rfc3339(utc_now()))
-    Journal.begin(store.root, operation).finish(undone=undone)
+    return Journal.begin(store.root, operation)
+
+
+def merged(store: Store, *, undone: bool = False) -> None:
+    """Let the merge that readers follow be finished, or undone."""
+    begun(store).finish(undone=undone)
 
 
 def test_who_writes_a_table_comes_before_who_reads_it() -> None:
@@ -124,7 +132,35 @@ def test_none_is_finished_before_the_merge_that_it_follows(
     how = "was undone" if undone else "was never begun"
     with pytest.raises(UnfinishedOperationError, match=how) as raised:
         unfinished.resume(local_store, made.operation_id)
-    assert made.command in raised.value.hint
+    assert raised.value.hint == (
+        f"run the whole merge again: {made.command}; or undo it: savepoints operations undo "
+        f"{made.operation_id}"
+    )
+    unfinished.undo_plan(local_store, made.operation_id)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_trap_two_refusals_named_each_other_while_the_merge_was_unfinished(
+    local_store: Store, has_begun: bool
+) -> None:
+    """Of the correction alone; only who ran the whole merge again, or undid it, got out."""
+    made = plan("silver", "bronze")
+    carry_out.announce(made, local_store)
+    merge = begun(local_store)
+    if has_begun:
+        merge.record(journal.GENERATION_BEGUN, generation=2)
+    undo = "" if has_begun else f"; or undo it: savepoints operations undo {MERGE}"
+
+    with pytest.raises(UnfinishedOperationError) as refused:
+        journal.refuse_unfinished(local_store.root, "silver")
+    assert refused.value.hint == f"finish it first: {made.command}"
+    with pytest.raises(UnfinishedOperationError, match="is unfinished") as refused:
+        unfinished.resume(local_store, made.operation_id)
+    assert refused.value.hint == f"run the whole merge again: {made.command}"
+    for undoing in (unfinished.undo_plan, unfinished.undo):
+        with pytest.raises(UnfinishedOperationError, match="bronze is unfinished") as refused:
+            undoing(local_store, made.operation_id)
+        assert refused.value.hint == f"finish all of it: {made.command}{undo}"
 
 
 def test_none_is_finished_before_the_table_that_it_reads_is_corrected(local_store: Store) -> None:
@@ -139,11 +175,48 @@ def test_none_is_undone_once_the_merge_is_done(local_store: Store) -> None:
     made = plan("silver", "bronze")
     merged(local_store)
     carry_out.announce(made, local_store)
-    with pytest.raises(
-        UnfinishedOperationError,
-        match=f"the merge {MERGE} has already corrected .*must be corrected too",
-    ):
-        unfinished.undo(local_store, made.operation_id)
+    # That it could be was planned, and said where it was in the way.
+    for undo in (unfinished.undo, unfinished.undo_plan):
+        with pytest.raises(
+            UnfinishedOperationError,
+            match=f"the merge {MERGE} has already corrected .*must be corrected too",
+        ):
+            undo(local_store, made.operation_id)
+    with pytest.raises(UnfinishedOperationError) as refused:
+        journal.refuse_unfinished(local_store.root, "silver")
+    assert "undo" not in refused.value.hint
+
+
+@pytest.mark.parametrize("downstream", ["plan", "none"])
+def test_trap_who_asked_for_a_plan_alone_finished_the_merge_that_was_interrupted(
+    local_store: Store, downstream: Downstream
+) -> None:
+    """And who asked for no readers finished it without them."""
+    asked = MergeRequest("bronze", "late.parquet", through=True)
+    command = replace(asked, through=downstream == "none").command
+    made = plan("bronze", "none")
+    interrupted = MergingPlan(
+        **{one.name: getattr(made, one.name) for one in fields(SplicePlan)}
+        | {"command": command, "operation_id": MERGE},
+        facts=MergeFacts(
+            input="orders",
+            batch="late.parquet",
+            content_hash="",
+            first_event_time=None,
+            last_event_time=None,
+        ),
+        base_versions={},
+        descent=(),
+        archive="/lake/archive",
+        still_since=None,
+    ).to_json()
+    operation = Operation(MERGE, "merge", "bronze", interrupted, command, rfc3339(utc_now()))
+    Journal.begin(local_store.root, operation)
+
+    with pytest.raises(UnfinishedOperationError) as refused:
+        cascade.prepare(local_store, replace(asked, through=False), downstream)
+
+    assert f"savepoints operations undo {MERGE}" in refused.value.hint
 
 
 def test_trap_one_that_another_process_is_about_to_begin_is_left_alone(local_store: Store) -> None:

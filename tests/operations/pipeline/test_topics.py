@@ -254,10 +254,12 @@ def test_a_group_is_not_taken_without_kafka(local_store: Store, on_local: Locati
 
 
 def read_of(
-    reads: str, *outputs: OutputTopic, generations: Sequence[Generation] = ()
+    reads: str, *outputs: OutputTopic, generations: Sequence[Generation] = (), written_in: int = 1
 ) -> tuple[tuple[TopicRead, ...], str]:
     gold = replace(savepoint(1, query="gold", offsets=(reads,)))
-    silver = replace(savepoint(2, query="silver", offsets=(None,)), output_topics=outputs)
+    silver = replace(
+        savepoint(2, query="silver", offsets=(None,)), output_topics=outputs, generation=written_in
+    )
     return topic_reads.reads_of(gold, [silver], [EDGE], generations)
 
 
@@ -306,6 +308,17 @@ def test_trap_a_reader_from_before_a_generation_would_read_what_was_rolled_back(
     assert read_of(at_the_end, EXACT, generations=later)[1] == "", "there is nothing to read"
     assert read_of(ALERTS, EXACT, generations=[generation("sp-1", hours=0)])[1] == ""
     assert read_of(ALERTS, EXACT, generations=[generation(None, hours=2)])[1] == ""
+
+
+@pytest.mark.parametrize("hours", [0, 2])
+def test_trap_a_reader_from_before_a_merge_was_refused(hours: int) -> None:
+    """It goes on at the batch where it has paused the query; a rollback before it does not."""
+    merge = replace(generation("sp-2", hours=3), generation=2, begun_by="merge")
+    known = [merge, generation("sp-1", hours=hours)]
+
+    _, why = read_of(ALERTS, EXACT, generations=known, written_in=2)
+
+    assert (why == "") == (hours == 0)
 
 
 @pytest.mark.parametrize(
@@ -359,9 +372,15 @@ def test_trap_a_reader_that_goes_back_alone_reads_what_was_rolled_back(
                 for one in points
             ),
         ]
-        return ["has since begun generation 2" in str(one.warnings) for one in plans]
+        return ["which writes the topic, has since" in str(one.warnings) for one in plans]
 
     points = (AtBatch(SAVED), AtBatch(SAVED - 1), AtTime(utc_now(), by="commit"))
+    assert told() == [False] * 9
+    # A merge goes on at the batch where it has paused the query.
+    place = Location.of(str(on_local / "merged"))
+    for one in line.checkpoint("silver").list():
+        place.put(one.path, line.checkpoint("silver").get(one.path))
+    store.generations.begin("silver", 2, place, by="merge", begun_from=silver.id)
     assert told() == [False] * 9
     plan = rollback.plan(store, silver.id, query="silver", check_source=False)
     rollback.execute(plan, store)

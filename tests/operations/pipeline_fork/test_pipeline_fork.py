@@ -24,6 +24,7 @@ from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import new_id
 from savepoints.moments import rfc3339, utc_now
+from savepoints.operations import unfinished
 from savepoints.operations.fork import fork_plan
 from savepoints.operations.fork.fork_plan import ForkOptions
 from savepoints.operations.pipeline_fork import (
@@ -237,6 +238,24 @@ def test_killed_and_undone_nothing_of_it_is_left(line: Line, point: str) -> None
     assert not [info.path for info in left if "_fix" in info.path]
     assert checked_programs.read(line.store.root, "gold_fix", 1) == ()
     assert killed_at("", *words, *where) == 0
+    assert_forked(line)
+
+
+@pytest.mark.parametrize("point", some(1, POINTS[-3:-1], "fork begun"))
+def test_trap_an_undo_was_planned_and_offered_that_is_refused(line: Line, point: str) -> None:
+    """One of the forks has begun; the journal may not know it yet."""
+    words = ["pipeline", "fork", "silver", "before", "fix", "--yes", "--no-source-check"]
+    assert killed_at(point, *words, "--config", config(line)) == -signal.SIGKILL
+    (begun,) = journal.all_unfinished(line.store.root)
+
+    for undo in (unfinished.undo_plan, unfinished.undo):
+        with pytest.raises(UsageError, match="already exists"):
+            undo(line.configured_store, begun.id)
+    with pytest.raises(UnfinishedOperationError) as refused:
+        journal.refuse_unfinished(line.store.root, "gold_fix")
+    assert "undo" not in refused.value.hint
+    unfinished.resume(line.configured_store, begun.id)
+
     assert_forked(line)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from datetime import timedelta
 
 import pytest
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.logs import offset_log
+from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
@@ -143,9 +145,10 @@ def test_trap_a_query_that_reads_the_new_topic_already_was_to_read_it_again(
         pytest.param((6, 3), None, id="either"),
     ],
 )
-def test_trap_only_what_is_certain_is_said_of_a_query_that_went_on(
+def test_trap_a_query_that_went_on_counts_as_of_the_new_topic_only_if_that_is_certain(
     query: Query, broker: Broker, offsets: tuple[int, int], is_of: str | None
 ) -> None:
+    """A savepoint that may be of either had no id, and a rollback to it asked for none."""
     before = query.store.catalog.find("latest", query=QUERY)
     recreate(query, broker, records=8)
     read_on(query, *offsets)
@@ -154,8 +157,29 @@ def test_trap_only_what_is_certain_is_said_of_a_query_that_went_on(
     again = take(query.store, query.checkpoint, progress=told.append)
 
     known = {"old": before.topics, "new": topics.ids([query.topic], query.settings.kafka)}
-    assert again.topics == ({} if is_of is None else known[is_of])
+    assert again.topics == known[is_of or "old"]
     assert any("deleted and recreated" in one for one in told) == (is_of is None)
+    refused = (
+        nullcontext()
+        if is_of == "new"
+        else pytest.raises(SourceDataGoneError, match="deleted and recreated")
+    )
+    with refused:
+        rollback.plan(query.store, again.id, query=QUERY, stopped=True)
+
+
+def test_trap_a_savepoint_that_could_not_ask_for_its_topic_went_on_in_another(
+    query: Query, broker: Broker
+) -> None:
+    """What it has read on since the savepoint before, it has read in the same topic."""
+    before = query.store.catalog.find("latest", query=QUERY)
+    alone = query.store.with_settings(query.settings.model_copy(update={"kafka": KafkaSettings()}))
+    again = take(alone, query.checkpoint)
+    recreate(query, broker)
+
+    assert again.topics == before.topics
+    with pytest.raises(SourceDataGoneError, match="deleted and recreated"):
+        rollback.plan(query.store, again.id, query=QUERY, stopped=True)
 
 
 def test_trap_a_fork_without_a_savepoint_of_its_own_knows_its_topic_by_what_it_began_from(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal, localcontext
@@ -98,6 +99,36 @@ def test_identical_tables_have_no_difference(
         assert (found.equal, found.rows_before, found.rows_after) == (ROWS, ROWS, ROWS)
         assert (found.changes, found.sample) == ((), ())
         assert found.share == 0.0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("key", [("rate",), ()], ids=["by key", "by row"])
+def test_zeros_and_nans_are_each_one_in_keys_and_values(
+    spark: SparkSession, place: Path, key: tuple[str, ...]
+) -> None:
+    """As to Spark, which groups and joins them as one; the next number is another."""
+    schema = schema_of({"rate": pa.float64(), "each": pa.list_(pa.float32()), "top": pa.float64()})
+    name = f"zeros{len(key)}"
+    (other_nan,) = struct.unpack("<d", struct.pack("<q", -1))
+    tables = [
+        table(place, f"{name}-{number}", rows, schema)
+        for number, rows in enumerate(
+            [
+                {"rate": zero, "each": [zero, nan], "top": top},
+                {"rate": nan, "each": [], "top": zero},
+            ]
+            for zero, nan, top in (
+                (0.0, math.nan, -0.0),
+                (-0.0, other_nan, 0.0),
+                (0.0, math.nan, 5e-324),
+            )
+        )
+    ]
+
+    same, other = (by_key.compare_outputs(spark, tables[0], one, key=key) for one in tables[1:])
+
+    assert (same.different_rows, same.equal) == (0, 2)
+    assert (other.changed, other.missing, other.extra) == ((1, 0, 0) if key else (0, 1, 1))
 
 
 @pytest.mark.nightly

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from savepoints.checkpoint.state.schema import StateField
+from savepoints.errors import IncompatibleError
 from savepoints.state.change.edit import Edited, Family, StateEdit, edited
 
 if TYPE_CHECKING:
@@ -38,6 +39,25 @@ def test_trap_a_value_is_set_to_null_without_a_cast(spark: SparkSession) -> None
     assert made.frame.where("__chosen").select("__bytes").first() == (
         struct.pack("<qqq", 0b01, 0, 7),
     )
+
+
+@pytest.mark.spark
+def test_trap_rows_that_cannot_be_edited_are_saved_in_their_native_form_already(
+    spark: SparkSession,
+) -> None:
+    """The way out was an option of `create`, which `edit` does not have."""
+    whole = spark.newSession().createDataFrame(
+        [], "operator_id int, store_name string, column_family string, key_bytes binary, "
+        "value_bytes binary, ord long"
+    )  # fmt: skip
+    value = (StateField("sum", "interval day to second"), StateField("count", "long"))
+    family = Family(0, "default", "default", "rows", False, (StateField("k", "long"),), value)
+
+    with pytest.raises(IncompatibleError, match="interval day to second") as refused:
+        edited(whole, family, StateEdit("k = 1", ("count = 0",)))
+
+    assert "savepoints rollback NAME" in refused.value.hint
+    assert "--format" not in refused.value.hint
 
 
 @pytest.mark.spark

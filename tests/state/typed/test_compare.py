@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +81,43 @@ def test_maps_are_equal_in_any_order_and_lists_are_not(spark: SparkSession) -> N
     assert differences(maps[:2], "rows", 1).equal
     assert counts(differences(maps[1:], "rows", 1)) == (0, 0, 1)
     assert counts(differences(lists, "list", 1)) == (0, 0, 1)
+
+
+def test_trap_intervals_that_spark_cannot_order_are_compared(spark: SparkSession) -> None:
+    """Those of months, days and time; `diff` ended with what Spark says of its own operator."""
+    intervals = [
+        spark.sql(
+            f"SELECT struct(1 AS k) AS key, struct(i AS i, array(i) AS a) AS value "
+            f"FROM (SELECT make_interval({text}) AS i)"
+        )
+        for text in ("1, 2, 0, 3", "0, 14, 0, 3", "1, 2, 0, 2, 24")
+    ]
+
+    assert differences([intervals[0], intervals[1]], "rows", 1).equal
+    # A day need not have 24 hours.
+    found = differences([intervals[0], intervals[2]], "rows", 1)
+    assert counts(found) == (0, 0, 1)
+    assert found.sample[0].before == {
+        "value": {"i": "1 years 2 months 3 days", "a": ["1 years 2 months 3 days"]}
+    }
+
+
+@pytest.mark.nightly
+def test_zeros_and_nans_are_each_one_in_keys_and_values(spark: SparkSession) -> None:
+    """As to Spark, which groups and joins them as one; the next number is another."""
+    schema = "key struct<d:double,f:float>, value struct<d:double,a:array<double>,m:map<int,float>>"
+    other_nan = struct.unpack("<d", struct.pack("<q", -1))[0]
+    same = [
+        [((zero, zero), (zero, [zero, nan], {1: zero})), ((nan, nan), (nan, [nan], {1: nan}))]
+        for zero, nan in ((0.0, math.nan), (-0.0, other_nan))
+    ]
+    before, after = (frame(spark, rows, schema) for rows in same)
+
+    assert differences([before, after], "rows", 1).equal
+    tiny = [((5e-324, 0.0), (0.0, [0.0, math.nan], {1: 0.0})), same[0][1]]
+    assert counts(differences([before, frame(spark, tiny, schema)], "rows", 1)) == (1, 1, 0)
+    tiny = [((0.0, 0.0), (5e-324, [0.0, math.nan], {1: 0.0})), same[0][1]]
+    assert counts(differences([before, frame(spark, tiny, schema)], "rows", 1)) == (0, 0, 1)
 
 
 def test_the_sample_has_the_first_rows_of_each_difference(spark: SparkSession) -> None:
