@@ -66,7 +66,8 @@ def plan(store: Store, query: str, *, why: str = "") -> EndPlan:
         return EndPlan(VERB, query, (), (), None, ended.ended_why or "", None, None, ())
     current = store.generations.current(query)
     journal.refuse_unfinished(store.root, query)
-    checkpoint = Uri.parse(current.checkpoint).for_spark
+    # To be deleted by other tools, which know S3 as s3://, not as Spark's s3a://.
+    checkpoint = str(Uri.parse(current.checkpoint))
     tables = _own_tables(store, query)
     return EndPlan(
         verb=VERB,
@@ -74,7 +75,8 @@ def plan(store: Store, query: str, *, why: str = "") -> EndPlan:
         steps=(
             Step(
                 "generation",
-                f"end generation {current.generation} of {query}: no driver of it is started again",
+                f"end generation {current.generation} of {query}: `run` and `attach` refuse it from "
+                "then on",
             ),
         ),
         warnings=tuple(_notes(store, query, current, (checkpoint, *tables))),
