@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from savepoints.config import files, secrets
 from savepoints.config.files import Layer
@@ -80,11 +79,11 @@ def _missing(path: tuple[str, ...], layers: Sequence[Layer]) -> UsageError:
     )
 
 
-def _problem(path: tuple[str, ...], found: ErrorDetails) -> str:
+def _problem(path: tuple[str, ...], found: Mapping[str, Any]) -> str:
     kind, _, fault = found["type"].partition("_")
     _, known, rule = found["msg"].partition("Input should ")
     if found["type"] == "value_error" or not known:
-        return f": {found['msg'].removeprefix('Value error, ')}"
+        return ": " + str(found["msg"]).removeprefix("Value error, ")
     if kind in _WANTED and fault in _OF_ANOTHER_TYPE:
         rule = f"be {_WANTED[kind]}"
     return f" is {_shown(path, found['input'])}, but should {rule}"
