@@ -152,6 +152,16 @@ def _usage_hint(error: click.UsageError) -> str:
     return f"{path} --help"
 
 
+def _show_misuse(output: Terminal, error: click.UsageError) -> None:
+    """Show what cannot be parsed; of a group that was called alone, its help, which is no error."""
+    alone = isinstance(error, click.exceptions.NoArgsIsHelpError)
+    if alone and output.format == "text":
+        click.echo(error.format_message(), err=True)
+        return
+    message = "Missing command." if alone else error.format_message()
+    output.error(UsageError(message, hint=_usage_hint(error)))
+
+
 def _without_directory(error: Exception) -> EnvironmentUnfitError | None:
     """Return the error for a working directory that is gone, as after a deployment."""
     if not isinstance(error, FileNotFoundError):
@@ -195,7 +205,7 @@ def _run(output: Terminal, arguments: list[str]) -> int:
         output.error(stopped)
         return stopped.exit_code
     except click.UsageError as error:
-        output.error(UsageError(error.format_message(), hint=_usage_hint(error)))
+        _show_misuse(output, error)
         return UsageError.exit_code
     except SavepointsError as error:
         output.error(error)

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from savepoints.cli.names import query_names
 from savepoints.cli.output import OutputFormat, ProgressStyle, Terminal
 from savepoints.config.duration import parse_duration
-from savepoints.errors import UsageError
+from savepoints.errors import StoppedError, UsageError
 from savepoints.model import BOTH, FORMS
 from savepoints.moments import parse_rfc3339, utc_now
 from savepoints.observe import logs
@@ -124,7 +124,10 @@ class Invocation:
             show: Prints the plan as text if its steps alone are not enough.
 
         Returns:
-            False for a dry run or if the user declines.
+            False for a dry run.
+
+        Raises:
+            StoppedError: If the user declines: what a shell runs after `&&` must not begin.
         """
         if consent.dry_run and self.output.format == "json":
             self.output.document(dry_run=True, plan=plan.to_json())
@@ -144,7 +147,26 @@ class Invocation:
                 "was given",
                 hint="review the plan with --dry-run, then pass --yes",
             )
-        return click.confirm("Proceed?", err=True)
+        _ask()
+        return True
+
+
+def _ask() -> None:
+    """Ask whether to execute the plan that was shown.
+
+    Raises:
+        StoppedError: If the answer is no, or none is given.
+    """
+    try:
+        agreed = click.confirm("Proceed?", err=True)
+    except click.Abort:  # Ctrl-C or Ctrl-D, which leave the line of the question open.
+        click.echo(err=True)
+        agreed = False
+    if not agreed:
+        raise StoppedError(
+            "not confirmed: nothing was changed",
+            hint="to execute the plan, answer y, or pass --yes",
+        )
 
 
 # Key under which options given before the command wait for it.

@@ -257,8 +257,8 @@ def _refuse(error: OSError) -> None:
     """Fail, or a command would seem to have shown everything."""
     raise SavepointsError(
         f"the result cannot be written to stdout: {error.strerror or error}",
-        hint="make room where stdout goes, then ask again; what the command was to change is "
-        "changed (savepoints events)",
+        hint="free space where stdout goes; if the command changes anything, that is done: see "
+        "savepoints events",
     ) from None
 
 

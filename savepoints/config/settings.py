@@ -6,14 +6,11 @@ and AWS keep their own names: Spark's go under `[spark.conf]`, AWS' are read fro
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-import types
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, get_args, get_origin
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import (
@@ -45,6 +42,7 @@ from savepoints.config.values import (
     TableUri,
     Url,
 )
+from savepoints.config.wrong_settings import explained
 from savepoints.errors import UsageError
 
 
@@ -419,7 +417,7 @@ def combine(
     try:
         settings = _reading(files, file)(**given)
     except ValidationError as error:
-        raise _explained(error, files) from None
+        raise explained(error, [environment(), *files], Settings) from None
     except ValueError as error:  # Raised by pydantic-settings for a variable that is not JSON.
         raise config_files.not_json(error) from None
     for one in files:
@@ -451,50 +449,9 @@ def _refuse_unknown_keys(profile: Layer) -> None:
     except ValidationError as error:
         for at, one in enumerate(error.errors()):
             if one["type"] == "extra_forbidden":
-                raise _explained(error, [profile], at) from None
-
-
-def _explained(error: ValidationError, files: Sequence[Layer], at: int = 0) -> UsageError:
-    first = error.errors()[at]
-    path = tuple(str(part) for part in first["loc"])
-    key = ".".join(path)
-    origin = config_files.origin(path, [environment(), *files]) or FILE
-    where = re.sub(f"^{config_files.ENVIRONMENT} ", "the environment variable ", origin)
-    if first["type"] != "extra_forbidden":
-        problem = first["msg"].removeprefix("Value error, ")
-        hint = f"correct the setting in {where}"
-        if first["type"] == "string_type" and isinstance(first["input"], Mapping):
-            dotted = ".".join((path[-1], *_first_path(first["input"])))
-            hint = f'a name with dots needs quotes, "{dotted}"; {hint}'
-        return UsageError(f"setting {key}: {problem}", hint=hint, setting=key)
-    close = difflib.get_close_matches(path[-1], _known_keys(path[:-1]), n=1)
-    return UsageError(
-        f"there is no setting {key}, which {where} has",
-        hint=f"did you mean {close[0]}?" if close else f"remove the key from {where}",
-        setting=key,
-    )
-
-
-def _first_path(table: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the names that lead to the first value of a table."""
-    for name, value in table.items():
-        return (name, *(_first_path(value) if isinstance(value, Mapping) else ()))
-    return ()
+                raise explained(error, [environment(), profile], Settings, at) from None
 
 
 def environment() -> Layer:
     """Return the settings from the environment."""
     return Layer(config_files.ENVIRONMENT, EnvSettingsSource(Settings)())
-
-
-def _known_keys(parents: tuple[str, ...]) -> list[str]:
-    """Return the keys of the table at a path."""
-    table: Any = Settings
-    for name in parents:
-        if get_origin(table) is dict:
-            table = get_args(table)[1]
-        else:
-            table = table.model_fields[name].annotation
-        if isinstance(table, types.UnionType):
-            table = get_args(table)[0]
-    return list(table.model_fields)

@@ -89,7 +89,6 @@ def _warn(error: Exception) -> None:
     elif isinstance(error, subprocess.CalledProcessError):
         why = " ".join((f"exit code {error.returncode}", *error.stderr.splitlines()[-1:]))
     logger.warning(
-        "could not archive Spark's classes, so Spark starts no faster than before, and all "
-        "else is the same: %s",
+        "could not archive Spark's classes (%s): Spark works as always, but starts more slowly",
         why,
     )

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
@@ -374,17 +375,26 @@ def require_tables(application: App, tables: Mapping[str, str]) -> None:
     if missing:
         raise UsageError(
             f"output {missing[0]!r} of {application.name} has no table",
-            hint=f"name it in [queries.{application.name}.outputs] in the settings: "
-            f'{missing[0]} = "s3://bucket/path"',
+            hint=_naming(
+                missing[0], f"queries.{application.name}.outputs", application.outputs, tables
+            ),
         )
 
 
 def _require_sources(application: App, tables: Mapping[str, str]) -> None:
-    missing = [name for name in application.table_inputs if name not in tables]
+    wanted = application.table_inputs
+    missing = [name for name in wanted if name not in tables]
     if missing:
         raise UsageError(
             f"the input {missing[0]!r} of {application.name} is a table, but the settings do "
             "not say where it is",
-            hint=f"name it in [queries.{application.name}.tables] in the settings: "
-            f'{missing[0]} = "s3://bucket/path"',
+            hint=_naming(missing[0], f"queries.{application.name}.tables", wanted, tables),
         )
+
+
+def _naming(missing: str, section: str, wanted: Iterable[str], tables: Mapping[str, str]) -> str:
+    """Return how to name a table in the settings, where one may have a misspelt name."""
+    unknown = [name for name in tables if name not in wanted]
+    if near := get_close_matches(missing, unknown, n=1):
+        return f"rename {near[0]} to {missing} in [{section}] in the settings"
+    return f'name it in [{section}] in the settings: {missing} = "s3://bucket/path"'

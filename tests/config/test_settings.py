@@ -421,7 +421,7 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
         ("[retention]\nkeep_last = true", r"retention\.keep_last: true is not a number"),
         (
             '[queries.q]\napp = "a:b"\ncheckpoints = "c"\nmax_offsets_per_trigger = 0',
-            r"setting queries\.q\.max_offsets_per_trigger: .* greater than or equal to 1",
+            r"setting queries\.q\.max_offsets_per_trigger is 0, .* greater than or equal to 1",
         ),
         ('[queries.q]\napp = "a:b"\ncheckpoints = ""', r"q\.checkpoints: it is empty"),
         (
@@ -430,16 +430,33 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
         ),
         ("profiles = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
         ("profiles.x = 1", r"\[profiles\] in savepoints.toml has keys of its own"),
-        ("store = 5", "setting store"),
+        ("store = 5", "setting store is 5, but should be text in quotes"),
+        (
+            '[hooks]\ncommand = ["tell", "x"]',
+            "hooks.command is a list, but should be text in quotes",
+        ),
+        ("[retention]\nkeep_last = 1.5", "keep_last is 1.5, but should be a whole number"),
+        ("[retention]\nkeep_last = -2", "is -2, but should be greater than or equal to -1"),
+        ('[restore]\nverify = "maybe"', 'verify is "maybe", but should be true or false'),
+        ('[hooks]\non = ["x"]', "on.0 is \"x\", but should be 'paused', "),
+        ('[queries]\nq = "a:b"', r'queries\.q is "a:b", but should be a table'),
+        (
+            '[queries.q]\napp = "a:b"\ncheckpoints = "c"\noutput_topics = "t"',
+            'output_topics is "t", but should be a list',
+        ),
+        (
+            '[kafka.options]\n"sasl.password" = 12345',
+            r"sasl\.password is \*\*\*, but should be text in quotes",
+        ),
         ('[hooks]\nurl = "https:///x"', r"hooks\.url: it must .* and name a host"),
         ('[hooks]\nurl = "https://a:b@host/x"', r"hooks\.url: the credentials .* hooks\.command"),
         ('[hooks]\ncommand = "tell \'x"', r"hooks\.command: it has an unclosed quote"),
-        ("[compare.thresholds]\nseconds = inf", r"thresholds\.seconds: .* finite"),
+        ("[compare.thresholds]\nseconds = inf", r"thresholds\.seconds is .* finite"),
         (
             '[kafka.options]\nsasl.jaas.config = "x"',
             r'a name with dots needs quotes, "sasl\.jaas\.config"; correct the setting in',
         ),
-        ('[queries.q]\napp = "a:b"', r"setting queries\.q\.checkpoints"),
+        ('[queries.q]\napp = "a:b"', r"setting queries\.q\.checkpoints is missing"),
         ('[queries.q]\napp = "a:b"\ncheckpoints = "c"\nevery = "soon"', r"q\.every: .*soon"),
     ],
 )
@@ -482,6 +499,41 @@ def test_an_unknown_profile_is_refused_and_the_known_are_named(file: Path) -> No
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config_settings.load().store = "x"
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ('[queries.q]\napp = "a:b"', "add checkpoints to [queries.q] in {file}"),
+        (
+            '[profiles.prod.queries.q]\napp = "a:b"',
+            "add checkpoints to [queries.q] in {file} [profiles.prod]",
+        ),
+        ('[profiles.prod]\nhooks.on = ["x"]', "correct the setting in {file} [profiles.prod]"),
+    ],
+)
+def test_the_hint_names_the_file_of_what_is_missing_or_in_a_list(
+    content: str, hint: str, tmp_path: Path
+) -> None:
+    """Neither has a value of its own in the file, which need not be `savepoints.toml`."""
+    file = tmp_path / "prod.toml"
+    file.write_text(f"{content}\n[profiles.prod.spark]\n")
+
+    with pytest.raises(UsageError) as refused:
+        config_settings.load(file=file, profile="prod")
+
+    assert refused.value.hint == hint.format(file=file)
+
+
+def test_a_missing_setting_of_a_query_in_the_environment_names_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SAVEPOINTS_QUERIES__TOTALS__APP", "a:b")
+
+    with pytest.raises(UsageError) as refused:
+        config_settings.load()
+
+    assert refused.value.hint == "set SAVEPOINTS_QUERIES__TOTALS__CHECKPOINTS"
 
 
 @pytest.mark.parametrize("where", ["outputs", "tables", "archives"])

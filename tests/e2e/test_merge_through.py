@@ -6,6 +6,7 @@ all queries gives.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,8 +78,10 @@ def test_late_orders_count_at_each_level_as_if_they_had_come_in_time(shop: Medal
     shop.sell(day(6), day(8))
     shop.run()
     assert shop.differing(day(8)) == RIGHT
-    again = shop.json(*batch(shop, HELD), "--downstream", "merge")
+    code, out, err = shop.call(*batch(shop, HELD), "--downstream", "merge", "-o", "json")
+    again = json.loads(out)
     assert again["merged"]["merged_by"] == done["merged"]["operation_id"]
+    assert (code, "corrected no query" in err) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +133,9 @@ def test_trap_without_the_cascade_the_readers_are_wrong(shop: MedallionShop) -> 
     assert changed == {"silver": wrong["silver"], "gold": wrong["gold"]}
     shop.json(*batch(shop, HELD))
     shop.run("silver", "gold")
+    code, _, err = shop.call(*batch(shop, HELD), "--downstream", "merge")
+    assert code == 0
+    assert "corrected no query that reads from bronze; to correct silver, gold too" in err
     left = shop.differing(day(6))
     assert left["bronze"] == 0
     assert left["silver"] > 0

@@ -37,6 +37,27 @@ def test_an_input_that_is_a_table_needs_one() -> None:
     assert '[queries.silver.tables] in the settings: orders = "s3://' in raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("bound", "hint"),
+    [
+        ({"tables": {"order": "/bronze"}}, "rename order to orders in [queries.silver.tables]"),
+        (
+            {"tables": {"orders": "/bronze"}, "outputs": {"line": "/lines"}},
+            "rename line to lines in [queries.silver.outputs]",
+        ),
+        (
+            {"tables": {"orders": "/bronze"}, "outputs": {"other": "/lines"}},
+            'name it in [queries.silver.outputs] in the settings: lines = "s3://bucket/path"',
+        ),
+    ],
+)
+def test_a_misspelt_name_of_a_table_is_named(bound: dict[str, dict[str, str]], hint: str) -> None:
+    """The hint asked to add what was there already, but for a letter."""
+    with pytest.raises(UsageError) as raised:
+        load_for("silver", BOUND.model_copy(update=bound))
+    assert raised.value.hint.startswith(hint)
+
+
 def test_its_table_is_that_of_the_settings() -> None:
     bound = BOUND.model_copy(update={"tables": {"orders": "s3://lake/bronze"}})
     assert (

@@ -13,7 +13,10 @@ from savepoints.uri import tables_of
 
 @click.command("init")
 @click.argument("checkpoint", required=False)
-@click.option("--query", help="Name of the query; by default that of the checkpoint directory.")
+@click.option(
+    "--query",
+    help="Name of the query; by default that of the checkpoint directory, unless it is a number.",
+)
 @tables_written
 @click.option(
     "--file",

@@ -85,9 +85,9 @@ if TYPE_CHECKING:
 @click.option(
     "--partial-history",
     is_flag=True,
-    help="Merge although the first events that QUERY has read are neither in the archive nor in "
-    "Kafka: you have made sure that it has not seen the events of the batch, and that what is gone "
-    "is older.",
+    help="Merge even if the first events that QUERY has read are in neither the archive nor Kafka. "
+    "Make sure first that QUERY has seen no event of the batch, and that the events that are gone "
+    "are older.",
 )
 @click.option(
     "--across-promotions",

@@ -156,7 +156,7 @@ def _table(operator_id: int, variable: str | None, place: str) -> GivenTable:
     stored = stored_files.find(place)
     if stored.is_pattern:
         raise UsageError(
-            f"{place} is a pattern, whose files may be others when the plan is executed",
+            f"{place} is a pattern, which may match other files when the plan is executed",
             hint="pass one Parquet file, a directory of them, or a Delta table",
         )
     kind = stored.kind

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 from savepoints import faults
@@ -188,9 +189,29 @@ def prepare(
         if not _announced(store, request.command):
             reading.find(store, request.query)
     prepared = merge.prepare(store, request, progress=progress)
-    if isinstance(prepared, MergePlan) or prepared.plan.has_nothing_to_do:
+    if isinstance(prepared, MergePlan):
         return prepared
+    if prepared.plan.has_nothing_to_do:
+        asked = downstream != "none"
+        return (
+            replace(prepared, plan=_with_left_behind(prepared.plan, store)) if asked else prepared
+        )
     return replace(prepared, plan=_with_readers(prepared.plan, store, downstream))
+
+
+def _with_left_behind(plan: MergePlan, store: Store) -> MergePlan:
+    """Say that the readers are not corrected either, where the batch was merged without them."""
+    left = reading.left_behind(store, plan.query, plan.merged_by) if plan.merged_by else ()
+    if not left:
+        return plan
+    query = quote(plan.query)
+    warning = (
+        f"{plan.merged_by} corrected no query that reads from {plan.query}; to correct "
+        f"{', '.join(left)} too, go back to before it and merge again: savepoints undo {query} if "
+        f"none of them has read its tables since, otherwise savepoints pipeline rollback {query} "
+        "NAME"
+    )
+    return replace(plan, warnings=(*plan.warnings, warning))
 
 
 def _with_readers(plan: MergePlan, store: Store, downstream: Downstream) -> MergePlan:
@@ -209,7 +230,7 @@ def _with_readers(plan: MergePlan, store: Store, downstream: Downstream) -> Merg
             else (
                 f"{name} is not corrected, although it reads tables of {plan.query}, directly or "
                 "through other queries: it will fail at the commit of the correction, or read "
-                "corrected rows as new ones; see --downstream"
+                "corrected rows as new ones; to correct it, too: --downstream merge"
             )
             for name in names
         ]

@@ -17,6 +17,7 @@ from savepoints.runtime import app as apps
 from savepoints.runtime.app import App, TableInput
 from savepoints.sources.events.events import Decoding
 from savepoints.store import bindings
+from savepoints.store.locks import journal
 from savepoints.store.root import Store
 
 # With any of these nobody knows who reads whose rows.
@@ -62,6 +63,17 @@ def behind_topics(store: Store, query: str) -> frozenset[str]:
     found = pipeline(store, query)
     tables = {(one.writer, one.reader) for one in found.edges if one.writer is not None}
     return frozenset(found.downstream) - arcs.downstream(tables, query)
+
+
+def left_behind(store: Store, query: str, merge: str) -> tuple[str, ...]:
+    """Return who reads from a query, where a merge into it that is done has corrected none of them.
+
+    Such as one without `--downstream merge`: merged again with it, the batch has nothing new.
+    """
+    known = journal.all_operations(store.root)
+    if any(one.follows == merge and one.state != "undone" for one in known):
+        return ()
+    return names(store, query)
 
 
 def find(store: Store, query: str) -> tuple[Reader, ...]:

@@ -146,7 +146,7 @@ def _partition(topic: str, part: int, offset: int | None, kafka: _Kafka) -> Part
         of_topic = f"partition {part} of " if topic in kafka.ranges else ""
         return PartitionPlace(topic, part, offset, problem=f"Kafka has no {of_topic}topic {topic}")
     if topic in kafka.renewed:
-        problem = "the topic has been deleted and recreated since the query has read it"
+        problem = "the topic was deleted and recreated after the query read it"
         return PartitionPlace(topic, part, offset, found.earliest, found.end, problem=problem)
     begin = found.earliest if offset is None else offset
     if begin > found.end:

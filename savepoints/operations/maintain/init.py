@@ -100,6 +100,12 @@ def read_checkpoint(checkpoint: Location, query: str | None = None) -> Checkpoin
 
 
 def _usable(name: str, *, is_given: bool) -> str:
+    if not is_given and name.isdigit():
+        raise UsageError(
+            f"the directory of the checkpoint is called {name}, which is the number of a "
+            "generation and not the name of a query",
+            hint="name the query with --query NAME",
+        )
     try:
         return checked_name(name, "query")
     except UsageError as error:

@@ -239,10 +239,10 @@ class LiveQuery:
             self._require_archived(entities)
             raise SourceDataGoneError(
                 f"{count_text(entities, 'entity')} cannot be replayed, because {self.name} has no "
-                f"savepoint from between the first events that there are ({text(self.lost)}) and "
-                "their late events",
-                hint="merge only events that are newer than a savepoint taken after that, or "
-                "choose another --policy (see docs/merging.md)",
+                f"savepoint that was taken after the first events that still exist "
+                f"({text(self.lost)}) and before their late events",
+                hint="merge only events that are newer than such a savepoint, or choose another "
+                "--policy (see docs/merging.md)",
                 query=self.name,
                 entities=entities,
             )
@@ -295,7 +295,7 @@ class LiveQuery:
             if is_read and topic not in self.inputs.arrivals(name).end:
                 raise SourceDataGoneError(
                     f"{count_text(entities, 'entity')} cannot be replayed from a savepoint, "
-                    f"because nothing is archived of {name}: it is unknown which savepoints of "
+                    f"because nothing of {name} is archived: it is unknown which savepoints of "
                     f"{self.name} are older than the late events",
                     hint=f"name an archive for {name} in [queries.{self.name}.archives] in the "
                     f"settings, then: python -m savepoints.jobs.archive {self.name} {name} "

@@ -102,9 +102,9 @@ def not_given(inputs: Inputs, plan: MergePlan) -> tuple[str, ...]:
     if plan.policy == "append" or plan.batch == DROPPED:
         return ()
     return tuple(
-        f"{plan.query} reads topic {inputs.topic(one)} by its input {one} as well, which does not "
-        "get the events by this merge: if it would have used them, merge the batch into it, too "
-        f"(--input {one})"
+        f"{plan.query} also reads topic {inputs.topic(one)} through its input {one}, to which this "
+        "merge adds nothing: if that input would have used these events, merge the batch into it "
+        f"as well: --input {one}"
         for one in inputs.sharing(plan.input)
     )
 

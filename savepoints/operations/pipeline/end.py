@@ -66,7 +66,8 @@ def plan(store: Store, query: str, *, why: str = "") -> EndPlan:
         return EndPlan(VERB, query, (), (), None, ended.ended_why or "", None, None, ())
     current = store.generations.current(query)
     journal.refuse_unfinished(store.root, query)
-    checkpoint = Uri.parse(current.checkpoint).for_spark
+    # To be deleted by other tools, which know S3 as s3://, not as Spark's s3a://.
+    checkpoint = str(Uri.parse(current.checkpoint))
     tables = _own_tables(store, query)
     return EndPlan(
         verb=VERB,
@@ -74,7 +75,8 @@ def plan(store: Store, query: str, *, why: str = "") -> EndPlan:
         steps=(
             Step(
                 "generation",
-                f"end generation {current.generation} of {query}: no driver of it is started again",
+                f"end generation {current.generation} of {query}: from then on, `run` and `attach` "
+                "refuse it",
             ),
         ),
         warnings=tuple(_notes(store, query, current, (checkpoint, *tables))),
@@ -128,8 +130,8 @@ def _notes(store: Store, query: str, current: Generation, left: tuple[str, ...])
         notes.append(f"its tables get no more rows, and are read by {', '.join(reading)}")
     if current.begun_from:
         notes.append(
-            f"it no longer keeps the savepoint {current.begun_from}, from which it began, from "
-            "expiring"
+            f"the savepoint {current.begun_from}, from which it began, is no longer kept for it "
+            "and may expire"
         )
     notes.append(
         f"nothing is deleted; delete what you no longer need by other means: {', '.join(left)}"

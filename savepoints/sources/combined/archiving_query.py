@@ -165,7 +165,7 @@ def _require_beginnings(what: Archiving, stands: KafkaOffsets, has: Mapping[int,
             f"archives: {'; '.join(gone)}",
             hint=f"delete {Location.of(what.uri) / archive.CHECKPOINT} and run the job again: it "
             "continues where the archive ends, and begins these partitions with the first record "
-            "that Kafka has; what needs earlier ones refuses",
+            "that Kafka still has; whatever needs earlier records is refused",
             uri=what.uri,
             partitions=gone,
         )

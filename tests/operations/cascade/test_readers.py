@@ -10,7 +10,9 @@ from savepoints.config.settings import QuerySettings
 from savepoints.errors import IncompatibleError
 from savepoints.handle import Store
 from savepoints.io import Location
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations.cascade import readers
+from savepoints.store.locks.journal import Journal, Operation
 from tests.pipelines import Queries, next_version
 
 OUTPUTS = {"bronze": "orders", "silver": "lines", "gold": "days"}
@@ -118,3 +120,25 @@ def test_several_are_all_named(queries: Queries) -> None:
     text = refusal(queries)
     assert "silver: spark_jobs.medallion.bronze:app is the application 'bronze'" in text
     assert "gold: the query gold is not in the settings" in text
+
+
+def test_trap_a_batch_merged_alone_was_merged_again_through_all_without_a_word(
+    queries: Queries,
+) -> None:
+    """`--downstream merge` found nothing to merge, and the readers stayed as they were."""
+    store, merge = queries.configured_store, "op-20261125-101500-aaaaaa"
+
+    def operation(number: int, follows: str) -> Journal:
+        plan = {"follows": {"operation_id": follows}}
+        name = f"op-20261125-101500-{number:06d}"
+        return Journal.begin(
+            store.root, Operation(name, "cascade", "silver", plan, "savepoints", rfc3339(utc_now()))
+        )
+
+    operation(1, "op-20261125-101500-bbbbbb").finish()
+    operation(2, merge).finish(undone=True)
+    assert readers.left_behind(store, "bronze", merge) == ("silver", "gold")
+    assert readers.left_behind(store, "gold", merge) == ()
+
+    operation(3, merge).finish()
+    assert readers.left_behind(store, "bronze", merge) == ()

@@ -90,6 +90,17 @@ def test_the_directory_gives_the_query_its_name(on_local: Location) -> None:
     assert 0 < (found.seconds_per_batch or 0) < 60
 
 
+def test_trap_a_query_was_called_by_the_number_of_its_generation(on_local: Location) -> None:
+    """As below `checkpoints/1` of a driver, and `checkpoints/clicks/2` of `savepoints run`."""
+    checkpoint = unpack("rocksdb", on_local / "clicks" / "2")
+
+    with pytest.raises(UsageError, match="is called 2, which is the number") as refused:
+        init.read_checkpoint(checkpoint)
+
+    assert refused.value.hint == "name the query with --query NAME"
+    assert init.read_checkpoint(checkpoint, "clicks").query == "clicks"
+
+
 def test_everything_that_is_known_is_in_the_file_and_the_rest_is_marked(tmp_path: Path) -> None:
     text = init.text(FOUND, {})
 

@@ -119,6 +119,17 @@ def test_its_tables_are_named_unless_another_query_writes_them(
     assert f"{plan.checkpoint}, /t/b" in "\n".join(plan.warnings)
 
 
+def test_trap_the_checkpoint_to_delete_was_named_as_only_spark_knows_it(on_s3: Location) -> None:
+    """`aws s3 rm s3a://…` is refused."""
+    store = Store.at(str(on_s3 / "store")).make()
+    forked(store, on_s3)
+
+    plan = end.plan(store, "variant")
+
+    assert plan.checkpoint == str(on_s3 / "fork")
+    assert "s3a://" not in str(plan)
+
+
 def test_what_is_refused_changes_nothing(on_local: Location, local_store: Store) -> None:
     forked(local_store, on_local)
     plan = end.plan(local_store, "variant")
