@@ -51,8 +51,13 @@ def differences(then: DeltaTable, now: DeltaTable) -> list[str]:
     names = dict.fromkeys([*before, *after])
     found = [f"column {name}" for name in names if before.get(name) != after.get(name)]
     found += [f"property {key}" for key in properties(then, now)]
+    return found + words(then, now)
+
+
+def words(then: DeltaTable, now: DeltaTable) -> list[str]:
+    """Name which of a table's name and its comment differ between two versions."""
     old, new = then.metadata(), now.metadata()
-    found += ["name"] if old.name != new.name else []
+    found = ["name"] if old.name != new.name else []
     return found + (["comment"] if old.description != new.description else [])
 
 
