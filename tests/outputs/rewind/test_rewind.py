@@ -434,6 +434,25 @@ def test_columns_and_properties_go_back_too_and_the_plan_says_so(on_local: Locat
     assert rows(uri) == [0, 1, 2, 3, 9]
 
 
+def test_the_partitioning_goes_back_too_and_the_plan_says_so(on_local: Location) -> None:
+    """As a query in output mode `complete` may change it that may overwrite the schema."""
+    uri = written(on_local)
+    write_deltalake(
+        uri,
+        pa.table({"n": [9], "part": ["a b 1"]}),
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by=["n"],
+        commit_properties=CommitProperties(app_transactions=[Transaction(OWN, 4)]),
+    )
+    plan = planned(uri, 1)
+
+    assert "also rewound to that of version 1: partitioning" in " / ".join(plan_text.notes(plan))
+    rewind.execute(plan, "op-1")
+    assert table(uri).metadata().partition_columns == ["part"]
+    assert rows(uri) == [0, 1]
+
+
 def test_a_protocol_that_went_up_stays_and_the_plan_says_so(on_local: Location) -> None:
     uri = written(on_local)
     table(uri).alter.add_feature(
