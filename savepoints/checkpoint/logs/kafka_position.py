@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 _T = TypeVar("_T")
@@ -72,6 +72,22 @@ def is_added(known: Collection[int], partition: int) -> bool:
     Spark's option `assign`.
     """
     return partition > max(known, default=-1)
+
+
+def topics_added(then: Sequence[str | None], now: Sequence[str | None]) -> set[str]:
+    """Return the topics that sources read besides those that they read at an earlier position.
+
+    A source that no longer reads one of its topics was given others instead.
+    """
+    if len(then) != len(now):
+        return set()
+    read = ([kafka_offsets(one) or {} for one in positions] for positions in (then, now))
+    return {
+        topic
+        for before, after in zip(*read, strict=True)
+        if before and before.keys() <= after.keys()
+        for topic in after.keys() - before.keys()
+    }
 
 
 def with_added(position: KafkaOffsets, there: Mapping[str, Collection[int]]) -> KafkaOffsets:

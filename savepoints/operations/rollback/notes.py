@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from savepoints.checkpoint.logs import offset_log
-from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_offsets, lowest_offsets
+from savepoints.checkpoint.logs.kafka_position import (
+    KafkaOffsets,
+    kafka_offsets,
+    kafka_position,
+    lowest_offsets,
+)
 from savepoints.config.settings import QuerySettings
 from savepoints.errors import IncompatibleError, NotAlignedError
 from savepoints.io import Location
@@ -203,3 +209,35 @@ def _since(topic: OutputTopic | None) -> str:
         return ""
     earliest = "" if topic.is_exact else " at the earliest"
     return f", from offsets {offsets_text(topic.ends)} on{earliest}"
+
+
+def going_on_without(gone: Sequence[Mapping[str, Any]], found: ResolvedTarget) -> str:
+    """Return the command that goes on at the first records that are there, as the end of a hint.
+
+    Empty where a position is beyond the end, which is that of another topic of this name, and where
+    it is not known which of several sources reads a topic.
+
+    Args:
+        gone: As of `availability.require_available`.
+    """
+    of_kafka = [at for at, one in enumerate(found.offsets) if kafka_offsets(one)]
+    beyond = any(one["end"] is not None and one["wanted"] > one["end"] for one in gone)
+    if not gone or beyond or len(of_kafka) != 1 or not found.is_saved or found.ends is not None:
+        return ""
+    goes_on = {**(kafka_offsets(found.offsets[of_kafka[0]]) or {})}
+    for one in gone:
+        parts = {**goes_on.get(one["topic"], {})}
+        if one["end"] is None:
+            parts.pop(one["partition"], None)
+        else:
+            parts[one["partition"]] = one["earliest"]
+        goes_on[one["topic"]] = parts
+    goes_on = {topic: parts for topic, parts in goes_on.items() if parts}
+    if not goes_on:
+        return ""
+    starts = [f"--source keep:{at}" for at in range(len(found.offsets))]
+    starts[of_kafka[0]] = f"--source '{kafka_position(goes_on)}'"
+    return (
+        "; or go on without these records: savepoints rollback "
+        f"{found.savepoint_id} {' '.join(starts)}"
+    )

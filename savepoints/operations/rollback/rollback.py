@@ -9,14 +9,16 @@ savepoint before it, by planned batches, to the very offsets of that time. See
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from savepoints.checkpoint.cut import committed_in
-from savepoints.checkpoint.logs.kafka_position import lowest_offsets
+from savepoints.checkpoint.logs import offset_log
+from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, lowest_offsets, topics_added
 from savepoints.checkpoint.logs.source_positions import Starts, checked, going_on, topics_kept
-from savepoints.errors import UsageError
+from savepoints.errors import IncompatibleError, SourceDataGoneError, UsageError
 from savepoints.io import Location
 from savepoints.model import Form, new_id
 from savepoints.moments import utc_now
@@ -43,8 +45,9 @@ from savepoints.runtime.archive_of import archives_of
 from savepoints.sources import delta_versions, source_logs
 from savepoints.sources.combined import availability, available_ranges
 from savepoints.sources.kafka import topics as kafka_topics
+from savepoints.sources.kafka.offsets import Range
 from savepoints.sources.source_logs import SourceLogs
-from savepoints.store import bindings
+from savepoints.store import bindings, lineage
 from savepoints.store.bindings import Binding
 from savepoints.store.root import Store
 from savepoints.texts import moment_text
@@ -366,14 +369,46 @@ def _refuse_unreadable(
     tables = context.bound.tables.values() if context.bound else ()
     versions = delta_versions.require_commits(goes_on, tables, query=found.query, ends=asked.ends)
     unreadable_versions.refuse(versions, found.query)
-    there = availability.require_available(
-        goes_on, settings.kafka, topics=topics, archives=archives_of(settings, found.query)
-    )
+    added: set[str] = set()
+    if asked.sources is None:
+        added = _topics_added(context, found)
+        known = lineage.topic_ids(context.store, context.current)
+        topics = {**{one: known[one] for one in added & known.keys()}, **topics}
+    try:
+        there = availability.require_available(
+            goes_on, settings.kafka, topics=topics, archives=archives_of(settings, found.query),
+            added=added,
+        )  # fmt: skip
+    except SourceDataGoneError as error:
+        if asked.sources is None:
+            gone: Any = error.details.get("partitions", ())
+            error.hint += notes.going_on_without(gone, found)
+        raise
     position = lowest_offsets(goes_on)
-    ahead = {one.topic for one in there if position[one.topic].get(one.partition, 0) < one.end}
+    ahead = {one.topic for one in there if _offset(position, one) < one.end}
     described = kafka_topics.describe(ahead, settings.kafka).values()
     compacted = (one.compaction for one in described if one.compaction)
     return (*assumed, *available_ranges.notes(position, there), *compacted)
+
+
+def _topics_added(context: QueryContext, found: ResolvedTarget) -> set[str]:
+    """Return the topics that the query has come to read since its target.
+
+    Spark begins such a topic at its first record, which must still be there: of one that is gone it
+    would not even know that it has rolled back what came of its records.
+    """
+    checkpoint = context.current.checkpoint
+    cuts = [one.cut for one in context.history]
+    later = [one.offsets for one in cuts if one.committed_at >= found.committed_at]
+    with suppress(FileNotFoundError, ValueError, IncompatibleError):
+        newest = safety_savepoint.newest_batch(checkpoint)
+        if newest is not None:
+            later.append(offset_log.read(Location.of(checkpoint), newest).sources)
+    return set().union(*(topics_added(found.offsets, one) for one in later))
+
+
+def _offset(position: KafkaOffsets, there: Range) -> int:
+    return position.get(there.topic, {}).get(there.partition, 0)
 
 
 def _logs(context: QueryContext, found: ResolvedTarget) -> SourceLogs:

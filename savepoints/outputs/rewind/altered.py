@@ -51,9 +51,18 @@ def differences(then: DeltaTable, now: DeltaTable) -> list[str]:
     names = dict.fromkeys([*before, *after])
     found = [f"column {name}" for name in names if before.get(name) != after.get(name)]
     found += [f"property {key}" for key in properties(then, now)]
+    return found + description(then, now)
+
+
+def description(then: DeltaTable, now: DeltaTable) -> list[str]:
+    """Name which of a table's name, comment and partitioning differ between two versions."""
     old, new = then.metadata(), now.metadata()
-    found += ["name"] if old.name != new.name else []
-    return found + (["comment"] if old.description != new.description else [])
+    pairs = {
+        "name": (old.name, new.name),
+        "comment": (old.description, new.description),
+        "partitioning": (old.partition_columns, new.partition_columns),
+    }
+    return [what for what, (before, after) in pairs.items() if before != after]
 
 
 def properties(then: DeltaTable, now: DeltaTable) -> list[str]:

@@ -160,6 +160,9 @@ def _schema(rewind: Rewind, table: DeltaTable) -> list[str]:
         )
     if changed := altered.properties(before, table):
         found.append(f"{uri}: table properties are also rewound: {', '.join(changed)}")
+    # Delta's own engine brings back files alone.
+    if rewind.engine != "spark" and (said := altered.description(before, table)):
+        found.append(f"{uri}: also rewound to that of version {version}: {' and '.join(said)}")
     if _protocol(before) != _protocol(table):
         found.append(
             f"{uri}: the table's protocol is kept, because a Delta protocol can never be lowered"

@@ -8,7 +8,7 @@ or properties is refused when the rewind is planned.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from savepoints.errors import EnvironmentUnfitError, IncompatibleError
@@ -48,12 +48,22 @@ def require_possible(
             f"{uri} cannot be rewound to version {version}: only Spark can write a table "
             f"with these features ({', '.join(features)}), and a rewind by Spark restores only "
             f"rows, but something else has changed since that version: {', '.join(changed)}",
-            hint="choose a savepoint taken after those changes, or leave the outputs as they "
+            hint=_changed_back(uri, version_difference.statements_back(now, then))
+            + "choose a savepoint taken after those changes, or leave the outputs as they "
             "are: savepoints rollback SAVEPOINT --outputs none",
             uri=uri,
             features=features,
             changed=changed,
         )
+
+
+def _changed_back(uri: str, statements: Sequence[str]) -> str:
+    """Say how to take those changes back by hand, if that is possible."""
+    if not statements:
+        return ""
+    table = f"ALTER TABLE delta.`{Uri.parse(uri).for_spark}`"
+    said = "; ".join(f"{table} {one}" for one in statements)
+    return f"change that back, with Spark SQL: {said}; then run the command again; or "
 
 
 def take_back(

@@ -9,11 +9,18 @@ import json
 from dataclasses import dataclass
 
 from savepoints.outputs.delta.snapshot import Action, Snapshot, identity
+from savepoints.spark.columns import quoted
 
 # Highest number that an identity column has given out; never lowered, so that none comes twice.
 _HIGHEST = "delta.identity.highWaterMark"
 # Holds the highest row id that was given out; never lowered, either.
 _ROW_IDS = "delta.rowTracking"
+_CLUSTERING = "delta.clustering"
+# Properties of features that are not taken back by a property alone.
+_SET_BY_DELTA = (
+    "delta.columnMapping.", "delta.enableInCommitTimestamp", "delta.enableRowTracking",
+    "delta.inCommitTimestamp", "delta.rowTracking",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,49 @@ def beyond_files(now: Snapshot, then: Snapshot) -> list[str]:
         for name in {*domains, *others}
         if domains.get(name) != others.get(name) and name != _ROW_IDS
     )
+
+
+def statements_back(now: Snapshot, then: Snapshot) -> list[str]:
+    """Return what of ALTER TABLE gives a table the properties and clustering of another version.
+
+    Empty where something else differs, or a property that Delta sets by itself.
+    """
+    if any(not _can_be_set(one) for one in beyond_files(now, then)):
+        return []
+    before, after = (one.metadata.get("configuration") or {} for one in (then, now))
+    old = {key: value for key, value in before.items() if after.get(key) != value}
+    new = [key for key in after if key not in before]
+    found = []
+    if old:
+        pairs = ", ".join(f"{_literal(key)} = {_literal(old[key])}" for key in sorted(old))
+        found.append(f"SET TBLPROPERTIES ({pairs})")
+    if new:
+        found.append(f"UNSET TBLPROPERTIES ({', '.join(map(_literal, sorted(new)))})")
+    if _domains(now).get(_CLUSTERING) != _domains(then).get(_CLUSTERING):
+        found.append(f"CLUSTER BY {_clustered(then)}")
+    return found
+
+
+def _can_be_set(changed: str) -> bool:
+    kind, _, name = changed.partition(" ")
+    return name == _CLUSTERING or (kind == "property" and not name.startswith(_SET_BY_DELTA))
+
+
+def _clustered(there: Snapshot) -> str:
+    """Return what a version is clustered by, as SQL has it."""
+    columns = json.loads(_domains(there).get(_CLUSTERING, "{}")).get("clusteringColumns", [])
+    mapped = {_physical(field): field["name"] for field in _schema(there)["fields"]}
+    names = [".".join(quoted(mapped.get(part, part)) for part in path) for path in columns]
+    return f"({', '.join(names)})" if names else "NONE"
+
+
+def _physical(field: Action) -> str:
+    return str(field["metadata"].get("delta.columnMapping.physicalName", field["name"]))
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _schema(there: Snapshot) -> Action:

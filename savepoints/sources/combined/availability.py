@@ -37,6 +37,7 @@ def require_available(
     *,
     topics: Mapping[str, str] | None = None,
     archives: Collection[str] = (),
+    added: Collection[str] = (),
 ) -> list[Range]:
     """Check that Kafka, or an archive before it, has every record from the given positions on.
 
@@ -44,6 +45,8 @@ def require_available(
         positions: A savepoint's source positions; those of other sources are ignored.
         topics: Kafka's id of each topic when the savepoint was taken, as far as it is known. A
             topic that was deleted and recreated has other records at the same offsets.
+        added: Topics that the query reads from their first record, as it has come to read them
+            after these positions.
 
     Returns:
         The available range of each partition; empty without Kafka sources.
@@ -55,7 +58,7 @@ def require_available(
     ]
     if not wanted:
         return []
-    names = {topic for topic, _, _ in wanted}
+    names = {topic for topic, _, _ in wanted} | {*added}
     known_ids = topics or {}
     require_same({one: known_ids[one] for one in names & known_ids.keys()}, settings)
     found = available_ranges.ranges(names, settings, archives)
@@ -67,8 +70,9 @@ def require_available(
         (topic, partition, 0)
         for topic, parts in found.items()
         for partition in parts
-        if is_added(known[topic], partition)
+        if is_added(known.get(topic, ()), partition)
     ]
+    wanted += [(topic, 0, 0) for topic in added if not found.get(topic)]
     available = [found.get(topic, {}).get(partition) for topic, partition, _ in wanted]
     gone = [
         {

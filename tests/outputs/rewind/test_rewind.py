@@ -417,17 +417,40 @@ def test_columns_and_properties_go_back_too_and_the_plan_says_so(on_local: Locat
         commit_properties=CommitProperties(app_transactions=[Transaction(OWN, 4)]),
     )
     table(uri).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    table(uri).alter.set_table_description("totals by day")
     plan = planned(uri, 1)
 
     notes = " / ".join(plan_text.notes(plan))
     assert "revert to those of version 1; removed: extra" in notes
     assert "properties are also rewound: delta.logRetentionDuration" in notes
+    assert "also rewound to that of version 1: comment" in notes
     rewind.execute(plan, "op-1")
+    assert table(uri).metadata().description is None
     assert [field.name for field in table(uri).schema().fields] == ["n", "part"]
     assert table(uri).metadata().configuration == {}
     rewind.undo(plan, "op-1")
     assert [field.name for field in table(uri).schema().fields] == ["n", "part", "extra"]
+    assert table(uri).metadata().description == "totals by day"
     assert rows(uri) == [0, 1, 2, 3, 9]
+
+
+def test_the_partitioning_goes_back_too_and_the_plan_says_so(on_local: Location) -> None:
+    """As a query in output mode `complete` may change it that may overwrite the schema."""
+    uri = written(on_local)
+    write_deltalake(
+        uri,
+        pa.table({"n": [9], "part": ["a b 1"]}),
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by=["n"],
+        commit_properties=CommitProperties(app_transactions=[Transaction(OWN, 4)]),
+    )
+    plan = planned(uri, 1)
+
+    assert "also rewound to that of version 1: partitioning" in " / ".join(plan_text.notes(plan))
+    rewind.execute(plan, "op-1")
+    assert table(uri).metadata().partition_columns == ["part"]
+    assert rows(uri) == [0, 1]
 
 
 def test_a_protocol_that_went_up_stays_and_the_plan_says_so(on_local: Location) -> None:

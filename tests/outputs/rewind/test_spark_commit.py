@@ -254,3 +254,40 @@ def test_a_change_that_files_do_not_bring_back_is_refused_by_name(
 
     assert refused.value.details["changed"] == changed
     assert tables.opened(table.uri).version() == 6
+    # Columns cannot be taken away again.
+    assert ("ALTER TABLE" in refused.value.hint) == (changed != ["columns"])
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        (
+            "in_commit_timestamps",
+            [
+                "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+                r"ALTER TABLE {} SET TBLPROPERTIES ('whose' = 'a shop\'s \\ b')",
+                "COMMENT ON TABLE {} IS 'this one stays'",
+            ],
+        ),
+        ("clustering", ["ALTER TABLE {} CLUSTER BY (part)"]),
+        ("clustering", ["ALTER TABLE {} CLUSTER BY NONE"]),
+    ],
+)
+def test_the_hint_takes_such_a_change_back(
+    spark: SparkSession, on_local: Location, name: str, changes: list[str]
+) -> None:
+    table = SparkTable(spark, name, on_local)
+    there = table.rows(table.at(2).version)
+    for one in changes:
+        table.sql(one)
+    with pytest.raises(IncompatibleError, match="something else has changed") as refused:
+        table.plan(2)
+
+    said, _, _ = refused.value.hint.partition("; then run the command again")
+    for statement in said.partition("Spark SQL: ")[2].split("; "):
+        spark.sql(statement)
+
+    executed(spark, table.plan(2))
+    assert table.rows() == there
