@@ -481,13 +481,6 @@ class Generation(Placed, Result):
         """Return True if it began after a moment, and not with nothing."""
         return self.begun_from is not None and self.begun_at > moment
 
-    def reruns_after(self, moment: datetime) -> bool:
-        """Return True if it began after a moment with an earlier batch than the one before it had.
-
-        A merge, and what a reader takes over of it, go on with the batch that was the newest.
-        """
-        return self.went_on_after(moment) and self.begun_by not in {"merge", "cascade"}
-
     @property
     def is_superseded(self) -> bool:
         """Whether another generation of the query took over, rather than that the query ended."""

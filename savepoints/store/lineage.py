@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache, partial
 
 from savepoints.checkpoint.logs import source_positions
@@ -284,6 +285,14 @@ def as_begun_with(generation: Generation, begun_from: Savepoint) -> Savepoint:
         if starts:
             topics = source_positions.topics_kept(starts, begun_from.cut.offsets, topics)
     return replace(begun_from, topics=topics)
+
+
+def reruns(generation: Generation, after: datetime) -> bool:
+    """Return True if it began after a moment with an earlier batch than the one before it had.
+
+    A merge, and what a reader takes over of it, go on with the batch that was the newest.
+    """
+    return generation.went_on_after(after) and generation.begun_by not in {"merge", "cascade"}
 
 
 def of_topics(store: Store, generation: Generation) -> list[Savepoint]:

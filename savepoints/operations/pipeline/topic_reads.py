@@ -18,6 +18,7 @@ from savepoints.operations.pipeline import topic_check
 from savepoints.operations.pipeline.pipeline_graph import TopicEdge
 from savepoints.sources.kafka import topics
 from savepoints.sources.kafka.topics import TopicEnds
+from savepoints.store import lineage
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def reads_of(
         is_later = any(
             one.query == writer.query
             and one.generation <= writer.generation
-            and one.reruns_after(reader.created_at)
+            and lineage.reruns(one, reader.created_at)
             for one in generations
         )
         for topic in sorted({one.topic for one in edges if one.writer == writer.query}):

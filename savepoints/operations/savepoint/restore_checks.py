@@ -28,7 +28,7 @@ from savepoints.outputs.delta import batch_version
 from savepoints.outputs.delta.write import owner_prefix
 from savepoints.sources import input_files, source_logs
 from savepoints.sources.source_logs import SourceLogs
-from savepoints.store import bindings
+from savepoints.store import bindings, lineage
 from savepoints.store.locks import journal
 from savepoints.store.root import Store
 from savepoints.store.savepoint import manifest
@@ -294,7 +294,7 @@ def rolled_back_since(
     if not topics:
         return
     later = [
-        one for one in store.generations.all() if one.query != query and one.reruns_after(then)
+        one for one in store.generations.all() if one.query != query and lineage.reruns(one, then)
     ]
     if not later:
         return
