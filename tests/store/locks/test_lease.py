@@ -102,7 +102,7 @@ def test_trap_a_driver_was_told_to_kill_itself(on_local: Location) -> None:
     ):
         pass
 
-    assert "stop() of what attach returned in this process" in refused.value.hint
+    assert "in this process with attached.stop(), on what attach returned" in refused.value.hint
     assert "kill" not in refused.value.hint
 
 
