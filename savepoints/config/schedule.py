@@ -43,6 +43,7 @@ class Schedule:
 
 def parse_schedule(text: str) -> Schedule:
     """Read an interval (`90s`, `10m`, `PT1H`) or a cron expression (`*/10 * * * *`)."""
+    _require_text(text)
     if len(text.split()) == 1:
         return Schedule(text, parse_duration(text))
     try:
@@ -53,6 +54,16 @@ def parse_schedule(text: str) -> Schedule:
             hint="write five fields, for example '*/10 * * * *', or an interval such as 10m",
         ) from None
     return Schedule(text, None)
+
+
+def _require_text(given: object) -> None:
+    """Refuse the number or the timedelta that a program without types may give to `attach`."""
+    if not isinstance(given, str):
+        raise UsageError(
+            f"every is {given!r}, but must be text",
+            hint="write an interval such as every='10m', or a cron expression in UTC such as "
+            "every='*/10 * * * *'",
+        )
 
 
 def export_schedule(text: str) -> Schedule | None:

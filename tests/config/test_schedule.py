@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -39,3 +40,11 @@ def test_what_is_neither_is_refused_with_examples(text: str) -> None:
         parse_schedule(text)
 
     assert "10m" in refused.value.hint or "15m" in refused.value.hint
+
+
+@pytest.mark.parametrize("every", [10, timedelta(minutes=10), None])
+def test_trap_a_number_of_minutes_had_no_attribute_split(every: Any) -> None:
+    """From a program without types: `attach(…, every=10)`."""
+    with pytest.raises(UsageError, match=r"^every is .*, but must be text") as refused:
+        parse_schedule(every)
+    assert "every='10m'" in refused.value.hint

@@ -58,6 +58,8 @@ def test_of_a_query_that_writes_a_table_by_name_the_location_is_saved(
             writer = rows.writeStream.option("checkpointLocation", driver.checkpoint)
             query = writer.queryName("numbers").format("delta").toTable(name)
             driver.started.append(query)
+            with pytest.raises(UsageError, match="must give each table a name"):
+                savepoints.attach(spark, query, every="1h", outputs=name)  # type: ignore[arg-type]
             attached = savepoints.attach(
                 spark,
                 query,

@@ -31,6 +31,7 @@ from savepoints.errors import (
     SavepointsError,
     UnfinishedOperationError,
     UnreachableError,
+    UsageError,
 )
 from savepoints.io import Location
 from savepoints.model import FORMS, Form, Savepoint, several
@@ -294,6 +295,15 @@ class Attached:
             time.sleep(_POLL_SECONDS)
 
 
+def _require_names(outputs: object) -> None:
+    """Refuse tables without names: a program without types may give only where the table is."""
+    if outputs is not None and not isinstance(outputs, Mapping):
+        raise UsageError(
+            f"outputs is {outputs!r}, but must give each table a name",
+            hint="write, for example, outputs={'totals': 's3://bucket/totals'}",
+        )
+
+
 def attach(
     spark: SparkSession,
     query: StreamingQuery,
@@ -360,6 +370,7 @@ def attach(
     """
     classic.require(spark)
     schedule = parse_schedule(every)
+    _require_names(outputs)
     uri = str(store.root) if isinstance(store, Store) else written(store)
     if settings is None:
         known = store.settings if isinstance(store, Store) else None

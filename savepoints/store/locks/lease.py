@@ -419,7 +419,10 @@ def _held(record: LeaseRecord) -> SavepointsError:
         return QueryRunningError(
             f"the query {record.query} has been running in its own driver ({who}) since "
             f"{record.acquired_at}",
-            hint="stop it in its driver with attached.stop(), which finishes the batch and "
+            hint="stop it in this process with attached.stop(), on what attach returned, which "
+            "finishes the batch and takes a savepoint"
+            if record.holder == _this_process()
+            else "stop it in its driver with attached.stop(), which finishes the batch and "
             f"takes a savepoint; or end the driver: kill -TERM {record.holder.pid}",
             **details,
         )

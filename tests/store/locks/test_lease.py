@@ -93,6 +93,19 @@ def test_a_released_lease_can_be_taken_at_once(place: Location) -> None:
         lease.refuse_held(place, "orders")
 
 
+def test_trap_a_driver_was_told_to_kill_itself(on_local: Location) -> None:
+    """In a notebook, where the cell with `attach` is run again."""
+    with (
+        lease.hold(on_local, "clicks", lease.ATTACH),
+        pytest.raises(QueryRunningError) as refused,
+        lease.hold(on_local, "clicks", "rollback"),
+    ):
+        pass
+
+    assert "in this process with attached.stop(), on what attach returned" in refused.value.hint
+    assert "kill" not in refused.value.hint
+
+
 def test_leases_of_different_queries_are_independent(on_local: Location) -> None:
     with lease.hold(on_local, "orders", "rollback"), lease.hold(on_local, "clicks", "rollback"):
         pass
