@@ -49,6 +49,8 @@ CANONICAL = frozenset(
 # Their state is one partition without a key, whatever the number of partitions.
 _UNPARTITIONED = frozenset({"globalLimit"})
 _FIRST_JOIN_FORMAT_WITHOUT_ROWS = 4
+# Of the modes of `transformWithState`, the one that has TTLs.
+_BY_CLOCK = "ProcessingTime"
 
 _NO_KEY = b'{"type":"struct","fields":[]}'
 _KEY_OF_LIMIT = b'{"type":"struct","fields":[{"name":"key","type":"void"'
@@ -128,6 +130,11 @@ def is_unpartitioned(operator_name: str) -> bool:
 def is_metadata(path: str) -> bool:
     """Return True if a path in a checkpoint is operator metadata."""
     return _METADATA.match(path) is not None
+
+
+def goes_by_clock(operator: Operator) -> bool:
+    """Return True if the timers and TTLs of an operator go by the time at which batches run."""
+    return operator.properties.get("timeMode") == _BY_CLOCK
 
 
 def of_first_batch(path: str) -> str:

@@ -272,6 +272,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
                 if found.ends is None and asked.sources is None
                 else ()
             ),
+            *notes.of_clock(context, found),
             *notes.of_merges(context.store, found, context.current.generation),
             *(() if asked.ends else notes.of_corrections(context.store, found)),
             *notes.of_program(context.bound, bound),

@@ -188,6 +188,10 @@ def plan(
     warnings = restore_checks.require_usable(
         store, savepoint, stored, accepts, sources=sources, query_id=query_id
     )
+    warnings = (
+        *warnings,
+        *restore_checks.of_clock(restore_checks.operators_of(store, stored)),
+    )
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)

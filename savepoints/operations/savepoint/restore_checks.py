@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +12,7 @@ from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.checkpoint.logs.source_kind import kind_of
 from savepoints.checkpoint.logs.source_positions import Starts
+from savepoints.checkpoint.state.operators import Operator, goes_by_clock, is_metadata, parse
 from savepoints.errors import (
     IncompatibleError,
     NotAlignedError,
@@ -309,6 +310,28 @@ def rolled_back_since(
                 f"generation {writer.generation} ({writer.begun_by}), so records in between that "
                 "were rolled back will be read as well; to avoid this, choose a later savepoint"
             )
+
+
+def of_clock(operators: Iterable[Operator]) -> list[str]:
+    """Say which operators do not do again what they did, as it is later when batches run again."""
+    return [
+        f"operator {one.operator_id} ({one.name}) has timers and TTLs by processing time: what the "
+        "query reads again comes later than it did, so timers fire and values expire by that time"
+        for one in operators
+        if goes_by_clock(one)
+    ]
+
+
+def operators_of(store: Store, stored: Manifest) -> list[Operator]:
+    """Return what the operator metadata of a savepoint says; damaged files are left out."""
+    found = {}
+    for file in stored.small_files:
+        if is_metadata(file.path):
+            # Whoever restores it is told what is damaged.
+            with suppress(FileNotFoundError, IncompatibleError):
+                one = parse(store.root.get(file.stored_at), file.path)
+                found[one.operator_id] = one
+    return [found[one] for one in sorted(found)]
 
 
 def refuse_rolling_back(store: Store, savepoint: Savepoint) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from savepoints import faults
 from savepoints.checkpoint.cut import CutFiles
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
-from savepoints.checkpoint.state.operators import Operator
+from savepoints.checkpoint.state.operators import Operator, goes_by_clock
 from savepoints.config.settings import Settings
 from savepoints.errors import CheckFailedError, IncompatibleError, SeveralRowsError
 from savepoints.io import Location
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FORGETS = "dedupeWithinWatermark"
-_PROCESSING_TIME = "ProcessingTime"
 ALTERNATIVES = (
     "accept a weaker guarantee: --policy replay-all replays all events in order of event time, "
     "--policy append treats late events as if they arrived now, --policy merge-function combines "
@@ -76,7 +75,7 @@ def reasons_against_short(operators: Sequence[Operator], *, dropped: int = 0) ->
         what = f"operator {one.operator_id} ({one.name})"
         if one.name == _FORGETS:
             found.append(f"{what} forgets events according to the watermark of each batch")
-        if one.properties.get("timeMode") == _PROCESSING_TIME:
+        if goes_by_clock(one):
             found.append(f"{what} depends on the processing time of each batch")
     if dropped:
         found.append(
