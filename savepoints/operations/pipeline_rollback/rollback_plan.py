@@ -239,12 +239,16 @@ def _refuse_followed(
             if one.is_on(query) and one.state == "finished" and one.id not in over
         )
         if last.id != part:
+            alone = (
+                f"undo {last.id} first (savepoints undo {query}), then this one; or "
+                if last_operation.is_undone_alone(last)
+                else ""
+            )
             raise NotFoundError(
                 f"{query} was changed by the {last.verb} operation {last.id} after the "
                 f"{operation.verb} operation {operation.id}, so {operation.id} cannot be undone as "
                 "a whole",
-                hint=f"undo {last.id} first (savepoints undo {query}), then this one; or roll "
-                "all queries back together: savepoints pipeline rollback "
+                hint=f"{alone}roll all queries back together: savepoints pipeline rollback "
                 f"{operation.query} {back}",
                 query=query,
             )

@@ -47,13 +47,18 @@ def require(store: Store, query: str, verb: str | None = None) -> Operation:
     hint = f"list the operations on the query: savepoints operations list --query {query}"
     if verb and done:
         why = f"the last operation was {done[0].id} ({done[0].verb})"
-        if done[0].verb in _UNDONE and not done[0].is_undo:
+        if is_undone_alone(done[0]):
             hint = f"undo that one, whatever it was: savepoints undo {query}; or {hint}"
     raise NotFoundError(
         f"cannot undo {of}: {why}",
         hint=hint,
         query=query,
     )
+
+
+def is_undone_alone(done: Operation) -> bool:
+    """Return True if `undo` takes an operation back that was the last one on its query."""
+    return done.verb in _UNDONE and not done.is_undo
 
 
 def way_back(verb: str, query: str) -> str:

@@ -170,7 +170,10 @@ def edited(whole: DataFrame, family: Family, change: StateEdit) -> Edited:
     """
     from pyspark.sql import functions as F
 
-    whole.sparkSession.conf.set("spark.sql.ansi.enabled", "true")
+    conf = whole.sparkSession.conf
+    conf.set("spark.sql.ansi.enabled", "true")
+    # A sum of decimals is exact, or too large: Spark would round away its last digit.
+    conf.set("spark.sql.decimalOperations.allowPrecisionLoss", "false")
     try:
         frame = _decoded(whole.where(_is_of(family)), family)
     except IncompatibleError as error:

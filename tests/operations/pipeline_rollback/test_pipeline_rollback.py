@@ -30,6 +30,7 @@ from savepoints.errors import (
 from savepoints.handle import Store
 from savepoints.io import Location
 from savepoints.model import Labels
+from savepoints.moments import rfc3339, utc_now
 from savepoints.operations import unfinished
 from savepoints.operations.pipeline_rollback import pipeline_rollback, rollback_plan
 from savepoints.operations.pipeline_rollback.pipeline_rollback import PipelineRolledBack
@@ -39,6 +40,7 @@ from savepoints.operations.rollback.target import BeforeLast
 from savepoints.operations.run import recover
 from savepoints.store import checked_programs
 from savepoints.store.locks import journal, lease
+from savepoints.store.locks.journal import Journal, Operation
 from tests.draw import some
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, chain, contents, topic
 from tests.pipelines import next_version
@@ -467,6 +469,24 @@ def test_what_one_of_them_did_since_is_undone_first(line: Line, query: str) -> N
     pipeline_rollback.execute(back, store)
 
     assert [line.rows(one) for one in QUERIES] == [ALL] * 3
+
+
+def test_trap_what_cannot_be_undone_alone_was_to_be_undone_first(line: Line) -> None:
+    """Late events that were appended to a topic stay there."""
+    chain(line)
+    rolled_back(line, "silver", "before", every=True)
+    store = line.configured_store
+    appended = Operation(
+        "op-20991126-101500-bbbbbb", "append", "bronze", {}, "savepoints merge", rfc3339(utc_now())
+    )
+    Journal.begin(store.root, appended).finish()
+
+    with pytest.raises(NotFoundError, match="bronze was changed by the append") as refused:
+        rollback_plan.undo_plan(store, last_operation.require(store, "silver"))
+
+    assert refused.value.hint.startswith("roll all queries back together: savepoints pipeline")
+    with pytest.raises(NotFoundError, match="undo does not work for the append"):
+        last_operation.require(store, "bronze")
 
 
 def test_a_member_without_a_savepoint_of_the_group_is_named(line: Line) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,6 +59,33 @@ def test_trap_rows_that_cannot_be_edited_are_saved_in_their_native_form_already(
 
     assert "savepoints rollback NAME" in refused.value.hint
     assert "--format" not in refused.value.hint
+
+
+def of_sum(spark: SparkSession, total: Decimal, assignment: str) -> Edited:
+    """A row with a sum of 28 digits and 10 behind the point, which is changed."""
+    digits = int(total.scaleb(10)).to_bytes(16, "big").lstrip(b"\0")
+    row = (struct.pack("<qq", 0, 1), struct.pack("<qq16s", 0, 16 << 32 | len(digits), digits))
+    whole = spark.newSession().createDataFrame([row], "key_bytes binary, value_bytes binary")
+    state = whole.selectExpr(
+        "0 AS operator_id", "'default' AS store_name", "'default' AS column_family", "*",
+        "0L AS ord",
+    )  # fmt: skip
+    key, value = (StateField("k", "long"),), (StateField("sum", "decimal(38,10)"),)
+    family = Family(0, "default", "default", "rows", False, key, value)
+    return edited(state, family, StateEdit("k = 1", (assignment,)))
+
+
+@pytest.mark.spark
+def test_trap_the_last_digit_of_a_sum_was_rounded_away(spark: SparkSession) -> None:
+    """Spark keeps digits before the point rather than behind it, where there may be 39."""
+    (row,) = of_sum(spark, Decimal("1.1234567891"), "sum = sum + 0.1").sample(9)
+
+    assert row.before == {"value": {"sum": "1.1234567891"}}
+    assert row.after == {"value": {"sum": "1.2234567891"}}
+    largest = Decimal("9" * 28 + ".9999999999")
+    for assignment in ("sum = sum + 0.1", "sum = sum / 3 + 0.00000000001BD"):
+        with pytest.raises(IncompatibleError, match="cannot be changed this way"):
+            of_sum(spark, largest, assignment).count()
 
 
 @pytest.mark.spark
