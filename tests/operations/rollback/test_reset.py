@@ -512,5 +512,5 @@ def test_an_interrupted_reset_is_only_finished_as_it_was_begun(query: Query) -> 
     )
     Journal.begin(query.store.root, begun)
     assert query.plan(Target("earliest")).resumed
-    with pytest.raises(UsageError, match="and has to be finished or undone first"):
+    with pytest.raises(UsageError, match="and has to be ended first"):
         query.plan(Target("latest"))
