@@ -17,6 +17,7 @@ from savepoints.cli.output import Terminal
 from savepoints.handle import Store
 from savepoints.model import Savepoint
 from savepoints.store.tables.catalog import Catalog
+from tests import draw
 from tests.e2e.shop import called
 from tests.samples import savepoint
 
@@ -55,6 +56,7 @@ def test_trap_a_list_of_which_only_the_head_is_read_is_a_failure(local_store: St
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@draw.taking_turns("full disk under a log", "closed streams")
 def test_trap_a_full_disk_under_its_log_ends_a_command_before_it_has_done_anything(
     local_store: Store,
 ) -> None:
@@ -95,6 +97,7 @@ def test_trap_ctrl_c_is_text_where_json_was_asked_for(
     assert "savepoints operations list" in said["hint"]
 
 
+@draw.taking_turns("closed streams", "full disk under a log")
 def test_trap_closed_streams_end_a_command_in_a_traceback(local_store: Store) -> None:
     """As daemons leave them: `savepoints run clicks <&- >&- 2>&-`."""
     tagged = local_store.catalog

@@ -10,6 +10,7 @@ import pytest
 
 from savepoints.local import s3
 from savepoints.local.service import Launch, Service
+from tests import draw
 from tests.races import Races
 
 # Between looking and writing, other threads of the server come to their turn by chance, once in
@@ -50,6 +51,7 @@ def races(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Races]:
         service.stop()
 
 
+@draw.taking_turns("conditional writes at once", "alerts on figures")
 @pytest.mark.parametrize(
     "count", [pytest.param(20, id="few"), pytest.param(450, id="many", marks=pytest.mark.nightly)]
 )

@@ -233,6 +233,7 @@ class Shared(DeltaSink):
         )
 
 
+@draw.taking_turns("two queries in a table", "readers of a table")
 def test_trap_two_queries_in_one_table_only_one_of_which_goes_back(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -255,6 +256,7 @@ def test_trap_two_queries_in_one_table_only_one_of_which_goes_back(
     assert site.read() == rows(0, 1, 2, said=RIGHT)
 
 
+@draw.taking_turns("readers of a table", "two queries in a table")
 def test_streaming_readers_see_what_the_plan_says(spark: SparkSession, tmp_path: Path) -> None:
     """They fail at the rewind, pass over it with skipChangeCommits, and the feed has deletes."""
     from pyspark.errors import StreamingQueryException

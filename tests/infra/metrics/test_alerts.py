@@ -55,6 +55,7 @@ def test_promtool_accepts_the_rules() -> None:
     assert f"{len(RULES)} rules found" in promtool("check", "rules", ALERTS)
 
 
+@draw.taking_turns("alerts on figures", "conditional writes at once")
 @pytest.mark.parametrize("cases", draw.some(1, CASES, "alerts"), ids=lambda path: path.stem)
 def test_the_alerts_fire_on_given_figures_and_no_others_do(cases: Path) -> None:
     """Of each alert: `promtool test rules` fails a case if one more or one less fires."""

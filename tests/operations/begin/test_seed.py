@@ -23,6 +23,7 @@ from savepoints.errors import (
 )
 from savepoints.handle import Query
 from savepoints.operations.begin.new_query import Begun
+from tests import draw
 from tests.operations.begin import lab as labs
 from tests.operations.begin.lab import CLOCK, ONLY_ROCKSDB, After, Lab
 
@@ -149,6 +150,7 @@ def test_rows_that_differ_are_seen_later(lab: Lab) -> None:
         assert (after.rows, after.state) != (true.rows - cut.rows, true.state)
 
 
+@draw.taking_turns("seed of pandas", "seed of directories")
 def test_totals_of_pandas_are_gone_on_with(lab: Lab) -> None:
     """Rows that Spark never saw: what follows is the same computation over all events."""
     lab.append(0)
@@ -170,6 +172,7 @@ def test_totals_of_pandas_are_gone_on_with(lab: Lab) -> None:
     assert plain(written) == plain(true[touched])
 
 
+@draw.taking_turns("seed of directories", "seed of pandas")
 def test_trap_keys_in_names_of_directories_become_numbers(lab: Lab) -> None:
     """The keys `01` and `1` were said to be whole numbers instead of texts, in no file at all."""
     lab.append(0)

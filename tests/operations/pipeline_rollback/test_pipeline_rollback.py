@@ -228,7 +228,7 @@ def test_versions_without_rows_need_no_reading(line: Line) -> None:
     assert [one.is_behind for one in made.members] == [False, False]
 
 
-@pytest.mark.parametrize("point", some(3, POINTS, "pipeline rollback"))
+@pytest.mark.parametrize("point", some(2, POINTS, "pipeline rollback"))
 def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(line: Line, point: str) -> None:
     chain(line)
     before = contents(line, QUERIES)
@@ -249,7 +249,7 @@ def test_killed_and_run_again_it_is_as_if_it_had_not_been_killed(line: Line, poi
         assert operations.count("RESTORE") == 1
 
 
-@pytest.mark.parametrize("point", some(2, POINTS[:-3], "undone"))
+@pytest.mark.parametrize("point", some(1, POINTS[:-3], "undone"))
 def test_killed_and_undone_all_go_on_from_where_they_were(line: Line, point: str) -> None:
     chain(line)
     config = line.config()
@@ -276,7 +276,9 @@ def test_killed_and_undone_all_go_on_from_where_they_were(line: Line, point: str
         assert line.sources(reader, NEWEST - 1) == (behind,)
 
 
-@pytest.mark.parametrize("point", ["undo_checkpoints", "undo.gold.followed"])
+@pytest.mark.parametrize(
+    "point", some(1, ["undo_checkpoints", "undo.gold.followed"], "killed undo")
+)
 def test_an_undo_that_is_killed_is_finished(line: Line, point: str) -> None:
     chain(line)
     config = line.config()
@@ -404,7 +406,7 @@ def test_trap_a_driver_goes_on_behind_a_rollback_that_its_caller_executes_again(
     assert [line.rows(one) for one in QUERIES] == [ALL] * 3
 
 
-@pytest.mark.parametrize("batch", [SAVED + 1, NEWEST + 1], ids=["own", "driver"])
+@pytest.mark.parametrize("batch", some(1, [SAVED + 1, NEWEST + 1], "own batch"))
 def test_trap_a_batch_of_its_own_was_taken_for_that_of_a_driver(line: Line, batch: int) -> None:
     """A reader that catches up writes under the id of its driver, which had begun a batch.
 
@@ -450,7 +452,7 @@ def test_undone_as_a_whole_by_the_name_of_any_of_them(line: Line) -> None:
         rollback_plan.undo_plan(store, last)
 
 
-@pytest.mark.parametrize("query", ["silver", "gold"])
+@pytest.mark.parametrize("query", some(1, ["silver", "gold"], "done since"))
 def test_what_one_of_them_did_since_is_undone_first(line: Line, query: str) -> None:
     saved = chain(line)
     rolled_back(line, "silver", "before", every=True)

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from savepoints.errors import FileSinkError, IncompatibleError, UsageError
 from savepoints.model import OutputVersion
 from savepoints.outputs.compare import by_key, sql_metrics
+from tests import draw
 
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(8)]
 
@@ -255,6 +256,7 @@ def test_schemas_that_differ_are_named_and_the_rest_is_compared(
         by_key.compare_outputs(spark, before, after, key=["old"])
 
 
+@draw.taking_turns("rounded numbers", "decimals of 38 digits")
 def test_trap_numbers_are_rounded_before_they_are_compared(
     spark: SparkSession, place: Path
 ) -> None:
@@ -296,6 +298,7 @@ def same_number(exact: int | Decimal, double: float) -> bool:
     return exact == (Decimal(str(double)) if isinstance(exact, Decimal) else double)
 
 
+@draw.taking_turns("decimals of 38 digits", "rounded numbers")
 def test_trap_decimals_of_38_digits_differed_by_nothing(spark: SparkSession, place: Path) -> None:
     """Their difference has a digit more than a decimal of Spark, and was rounded or not there."""
     nines = "9" * 38

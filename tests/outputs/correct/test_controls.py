@@ -88,6 +88,7 @@ def test_rows_that_differ_are_counted_and_shown(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.spark
+@draw.taking_turns("another predicate", "not a number")
 def test_trap_a_program_with_another_predicate_of_its_output_is_found_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_numbers_may_differ_by_the_share_that_was_asked_for(
 
 
 @pytest.mark.spark
+@draw.taking_turns("not a number", "another predicate")
 @pytest.mark.parametrize("total", draw.some(1, [math.nan, math.inf], "total"))
 def test_trap_spark_takes_nan_and_infinity_for_close_to_any_number(
     total: float, spark: SparkSession, tmp_path: Path
