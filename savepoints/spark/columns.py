@@ -27,6 +27,11 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def literal(text: str) -> str:
+    """Return a text as an expression has it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def text_sql(value: str) -> str:
     """Return SQL for a value as text, the same whether or not `spark.sql.ansi.enabled`.
 

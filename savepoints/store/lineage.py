@@ -33,6 +33,8 @@ ROLLBACK = "rollback"
 TOGETHER = "pipeline rollback"
 # A reader begins it with a correction of its table in its state, and goes on behind that commit.
 CASCADE = "cascade"
+# They go on with the batch that was the newest, so that none comes again.
+_STANDING_STILL = frozenset({"merge", CASCADE})
 # Those that begin with what another program may have made of events.
 _OF_ANOTHER_PROGRAM = frozenset({"fork", "promote", "pipeline fork", "pipeline promote"})
 # It chooses offsets, also where it keeps the state.
@@ -292,7 +294,7 @@ def reruns(generation: Generation, after: datetime) -> bool:
 
     A merge, and what a reader takes over of it, go on with the batch that was the newest.
     """
-    return generation.went_on_after(after) and generation.begun_by not in {"merge", "cascade"}
+    return generation.went_on_after(after) and generation.begun_by not in _STANDING_STILL
 
 
 def of_topics(store: Store, generation: Generation) -> list[Savepoint]:

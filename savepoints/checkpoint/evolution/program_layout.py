@@ -17,7 +17,6 @@ from savepoints.io import Location, in_parallel
 _VERSION = re.compile(r"/v2/(\d+)$")
 # Their values are buffers of aggregates, at the end of the row.
 _AGGREGATES = frozenset({"stateStoreSave", "sessionWindowStateStoreSaveExec"})
-_TRANSFORM = "transformWithState"
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class OperatorShape:
     @property
     def has_variables(self) -> bool:
         """Whether its state consists of named variables."""
-        return self.name.startswith(_TRANSFORM)
+        return operators.has_variables(self.name)
 
     @property
     def is_keyless(self) -> bool:

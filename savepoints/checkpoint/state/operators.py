@@ -132,6 +132,11 @@ def is_metadata(path: str) -> bool:
     return _METADATA.match(path) is not None
 
 
+def has_variables(name: str) -> bool:
+    """Return True for an operator whose state consists of named variables: `transformWithState`."""
+    return name.startswith("transformWithState")
+
+
 def goes_by_clock(operator: Operator) -> bool:
     """Return True if the timers and TTLs of an operator go by the time at which batches run."""
     return operator.properties.get("timeMode") == _BY_CLOCK

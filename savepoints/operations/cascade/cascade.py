@@ -191,12 +191,11 @@ def prepare(
     prepared = merge.prepare(store, request, progress=progress)
     if isinstance(prepared, MergePlan):
         return prepared
-    if prepared.plan.has_nothing_to_do:
-        asked = downstream != "none"
-        return (
-            replace(prepared, plan=_with_left_behind(prepared.plan, store)) if asked else prepared
-        )
-    return replace(prepared, plan=_with_readers(prepared.plan, store, downstream))
+    if not prepared.plan.has_nothing_to_do:
+        return replace(prepared, plan=_with_readers(prepared.plan, store, downstream))
+    if downstream == "none":
+        return prepared
+    return replace(prepared, plan=_with_left_behind(prepared.plan, store))
 
 
 def _with_left_behind(plan: MergePlan, store: Store) -> MergePlan:

@@ -71,7 +71,7 @@ def left_behind(store: Store, query: str, merge: str) -> tuple[str, ...]:
     Such as one without `--downstream merge`: merged again with it, the batch has nothing new.
     """
     known = journal.all_operations(store.root)
-    if any(one.follows == merge and one.state != "undone" for one in known):
+    if any(one.follows == merge and not one.undone for one in known):
         return ()
     return names(store, query)
 

@@ -61,7 +61,7 @@ def asked_for(store: Store, query: str, name: str) -> str | None:
     `latest`, `latest~1` and `@TIME` come to mean another one: with the operation's own safety
     savepoint and generation, and with what the query saves as it runs.
     """
-    operation = journal.unfinished(store.root, query)
+    operation = journal.unfinished(store.root, query) if catalog.is_relative(name) else None
     if operation is None or operation.plan.get("named") != name:
         return None
     return str(operation.plan["savepoint_id"])

@@ -96,7 +96,7 @@ def changed_together(last: Operation, known: Iterable[Operation]) -> Mapping[str
     if queries := last.plan.get("queries"):
         return dict.fromkeys(queries, last.id)
     merge = last.follows or last.id
-    parts = [one for one in known if merge in (one.id, one.follows) and one.state != "undone"]
+    parts = [one for one in known if merge in (one.id, one.follows) and not one.undone]
     # A reader announces its part before the merge begins.
     parts.sort(key=lambda one: (one.follows is not None, one.begun_at, one.id))
     return {one.query: one.id for one in parts} if len(parts) > 1 else {}

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import offset_log
 from savepoints.checkpoint.logs.kafka_position import (
     KafkaOffsets,
@@ -20,7 +19,7 @@ from savepoints.io import Location
 from savepoints.model import OutputTopic
 from savepoints.moments import parse_rfc3339
 from savepoints.operations.rollback import moves
-from savepoints.operations.rollback.query_context import QueryContext, checkpoint_of
+from savepoints.operations.rollback.query_context import checkpoint_of
 from savepoints.operations.rollback.safety_savepoint import Present
 from savepoints.operations.rollback.target import Named, Point, ResolvedTarget
 from savepoints.operations.savepoint import history, restore_checks
@@ -119,13 +118,11 @@ def of_records(checkpoint: str, newest: int | None, offsets: Sequence[str | None
         yield f"{count_text(records, 'record')} read since then will be read again"
 
 
-def of_clock(context: QueryContext, found: ResolvedTarget) -> list[str]:
+def of_clock(store: Store, found: ResolvedTarget) -> list[str]:
     """Say which operators of a target go by the time at which batches run."""
-    if found.is_saved:
-        stored = context.store.manifest(found.savepoint_id)
-        return restore_checks.of_clock(restore_checks.operators_of(context.store, stored))
-    cut = read_cut(Location.of(context.current.checkpoint), found.batch_id)
-    return restore_checks.of_clock(cut.operators)
+    if (saved := store.catalog.get(found.savepoint_id)) is not None:
+        return restore_checks.clock_notes(store, saved)
+    return restore_checks.of_clock(found.operators)
 
 
 def of_merges(store: Store, found: ResolvedTarget, current: int) -> Iterator[str]:

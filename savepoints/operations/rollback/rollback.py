@@ -272,7 +272,7 @@ def _plan(context: QueryContext, found: ResolvedTarget, asked: _Asked) -> Rollba
                 if found.ends is None and asked.sources is None
                 else ()
             ),
-            *notes.of_clock(context, found),
+            *notes.of_clock(context.store, found),
             *notes.of_merges(context.store, found, context.current.generation),
             *(() if asked.ends else notes.of_corrections(context.store, found)),
             *notes.of_program(context.bound, bound),
@@ -370,9 +370,8 @@ def _refuse_unreadable(
     tables = context.bound.tables.values() if context.bound else ()
     versions = delta_versions.require_commits(goes_on, tables, query=found.query, ends=asked.ends)
     unreadable_versions.refuse(versions, found.query)
-    added: set[str] = set()
-    if asked.sources is None:
-        added = _topics_added(context, found)
+    added = _topics_added(context, found) if asked.sources is None else set()
+    if added:
         known = lineage.topic_ids(context.store, context.current)
         topics = {**{one: known[one] for one in added & known.keys()}, **topics}
     try:

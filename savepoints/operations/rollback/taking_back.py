@@ -23,6 +23,7 @@ from savepoints.store import batch_log, bindings, checked_programs
 from savepoints.store.locks import journal, lease
 from savepoints.store.root import Store
 from savepoints.store.savepoint import native
+from savepoints.store.tables.generations import begun
 
 
 def undo_plan(plan: GenerationPlan, outputs: Iterable[Step] = ()) -> Plan:
@@ -69,7 +70,7 @@ def refuse_begun(whole: JournalledPlan, parts: Sequence[GenerationPlan], store: 
     Args:
         parts: What it does to each query.
     """
-    known = {(one.query, one.generation, one.checkpoint) for one in store.generations.all()}
+    known = begun(store.generations.all())
     for one in parts:
         if (one.query, one.generation, one.checkpoint) in known:
             raise UsageError(

@@ -24,6 +24,7 @@ from savepoints.checkpoint.logs.kafka_position import (
     lowest_offsets,
     sources_apart,
 )
+from savepoints.checkpoint.state.operators import Operator
 from savepoints.config.settings import Settings
 from savepoints.errors import (
     NoCommittedBatchError,
@@ -108,6 +109,7 @@ class ResolvedTarget:
         words: The point as arguments of a command; the same words always mean the same target.
         ends: Where topics or tables are to be after running on from there, as Spark's JSON: an
             object of offsets, or a list with the position in each table; None to stay.
+        operators: Of a batch that is not saved: what its operator metadata says.
     """
 
     query: str
@@ -121,6 +123,7 @@ class ResolvedTarget:
     topics: dict[str, str]
     committed_at: datetime
     ends: str | None = None
+    operators: tuple[Operator, ...] = ()
 
 
 def identity(store: Store, point: Point, query: str | None) -> tuple[str, tuple[str, ...]]:
@@ -131,16 +134,14 @@ def identity(store: Store, point: Point, query: str | None) -> tuple[str, tuple[
     if not isinstance(point, Named):
         name = query_of(store, query)
         return name, words(point, name)
-    relative = catalog.is_relative(point.name)
-    if relative:
-        with suppress(UsageError, NotFoundError):  # Of which query, nobody has said.
-            of = query_of(store, query)
-            if (savepoint_id := journalled.asked_for(store, of, point.name)) is not None:
-                return of, (savepoint_id,)
+    with suppress(UsageError, NotFoundError):  # Of which query, nobody has said.
+        of = query_of(store, query)
+        if (savepoint_id := journalled.asked_for(store, of, point.name)) is not None:
+            return of, (savepoint_id,)
     try:
         found = store.catalog.find(point.name, query=query)
     except SavepointNotFoundError:
-        if relative:
+        if catalog.is_relative(point.name):
             with suppress(UsageError):
                 # One that has begun its generation is why such a name means nothing now.
                 journal.refuse_unfinished(store.root, query_of(store, query))
@@ -266,6 +267,7 @@ def _of_batch(context: QueryContext, batch_id: int, said: tuple[str, ...]) -> Re
         ),
         topics=topics,
         committed_at=files.cut.committed_at,
+        operators=files.operators,
     )
 
 

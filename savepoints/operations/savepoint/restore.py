@@ -185,13 +185,10 @@ def plan(
     savepoint = store.catalog.find(name, query=query)
     stored = store.manifest(savepoint.id)
     accepts = Accepts(even_broken, not check_outputs, accept_unreplayable) if asked else None
-    warnings = restore_checks.require_usable(
+    usable = restore_checks.require_usable(
         store, savepoint, stored, accepts, sources=sources, query_id=query_id
     )
-    warnings = (
-        *warnings,
-        *restore_checks.of_clock(restore_checks.operators_of(store, stored)),
-    )
+    warnings = (*usable, *restore_checks.clock_notes(store, savepoint))
     change = restored_layout.plan_change(savepoint, partitions, provider)
     chosen = _choose_form(savepoint, form, change)
     copied = _copied(stored, chosen)

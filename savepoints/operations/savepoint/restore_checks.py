@@ -12,7 +12,13 @@ from savepoints.checkpoint.logs import source_positions
 from savepoints.checkpoint.logs.kafka_position import lowest_offsets
 from savepoints.checkpoint.logs.source_kind import kind_of
 from savepoints.checkpoint.logs.source_positions import Starts
-from savepoints.checkpoint.state.operators import Operator, goes_by_clock, is_metadata, parse
+from savepoints.checkpoint.state.operators import (
+    Operator,
+    goes_by_clock,
+    has_variables,
+    is_metadata,
+    parse,
+)
 from savepoints.errors import (
     IncompatibleError,
     NotAlignedError,
@@ -312,6 +318,14 @@ def rolled_back_since(
             )
 
 
+def clock_notes(store: Store, saved: Savepoint) -> list[str]:
+    """Say which operators of a savepoint go by the time at which batches run."""
+    # Nothing is read of others: the plans of most queries need none of it.
+    if not any(has_variables(one.name) for one in saved.operators):
+        return []
+    return of_clock(_operators_of(store, store.manifest(saved.id)))
+
+
 def of_clock(operators: Iterable[Operator]) -> list[str]:
     """Say which operators do not do again what they did, as it is later when batches run again."""
     return [
@@ -322,7 +336,7 @@ def of_clock(operators: Iterable[Operator]) -> list[str]:
     ]
 
 
-def operators_of(store: Store, stored: Manifest) -> list[Operator]:
+def _operators_of(store: Store, stored: Manifest) -> list[Operator]:
     """Return what the operator metadata of a savepoint says; damaged files are left out."""
     found = {}
     for file in stored.small_files:

@@ -22,7 +22,7 @@ from savepoints.outputs.correct.row_difference import (
     row_hash_sql,
 )
 from savepoints.outputs.delta import batch_version
-from savepoints.spark.columns import quoted, text_sql
+from savepoints.spark.columns import literal, quoted, text_sql
 from savepoints.uri import Uri
 
 if TYPE_CHECKING:
@@ -162,14 +162,10 @@ def _named(rows: EntityRows, found: Differing) -> str:
     if isinstance(kind, IntegralType):
         values = entities
     else:
-        values = [_literal(one) for one in entities]
+        values = [literal(one) for one in entities]
         # Only of its own type is the column compared with the statistics of a file.
         column = column if isinstance(kind, StringType) else text_sql(column)
     hashes = ", ".join(str(one) for one in sorted({number for _, number in named}))
     condition = f"{column} IN ({', '.join(values)}) AND {row_hash_sql(schema)} IN ({hashes})"
     own = rows.live.own_rows
     return condition if own is None else f"{condition} AND ({own})"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

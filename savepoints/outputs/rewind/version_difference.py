@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 
 from savepoints.outputs.delta.snapshot import Action, Snapshot, identity
-from savepoints.spark.columns import quoted
+from savepoints.spark.columns import literal, quoted
 
 # Highest number that an identity column has given out; never lowered, so that none comes twice.
 _HIGHEST = "delta.identity.highWaterMark"
@@ -72,10 +72,10 @@ def statements_back(now: Snapshot, then: Snapshot) -> list[str]:
     new = [key for key in after if key not in before]
     found = []
     if old:
-        pairs = ", ".join(f"{_literal(key)} = {_literal(old[key])}" for key in sorted(old))
+        pairs = ", ".join(f"{literal(key)} = {literal(old[key])}" for key in sorted(old))
         found.append(f"SET TBLPROPERTIES ({pairs})")
     if new:
-        found.append(f"UNSET TBLPROPERTIES ({', '.join(map(_literal, sorted(new)))})")
+        found.append(f"UNSET TBLPROPERTIES ({', '.join(map(literal, sorted(new)))})")
     if _domains(now).get(_CLUSTERING) != _domains(then).get(_CLUSTERING):
         found.append(f"CLUSTER BY {_clustered(then)}")
     return found
@@ -96,11 +96,6 @@ def _clustered(there: Snapshot) -> str:
 
 def _physical(field: Action) -> str:
     return str(field["metadata"].get("delta.columnMapping.physicalName", field["name"]))
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _schema(there: Snapshot) -> Action:

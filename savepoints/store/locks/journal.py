@@ -20,7 +20,7 @@ from savepoints.json_values import from_json, to_json
 from savepoints.model import Generation, Place
 from savepoints.moments import rfc3339, utc_now
 from savepoints.store.savepoint.sealed import Document
-from savepoints.store.tables.generations import Generations
+from savepoints.store.tables.generations import Generations, begun
 
 # A step of every operation that is taken back: from then on it cannot be finished any more.
 UNDOING = "undoing"
@@ -122,12 +122,8 @@ class Operation:
             return False
         members = (part for one in self.plan.get("members", ()) for part in one.values())
         plans = [one for one in (self.plan, *members) if isinstance(one, Mapping)]
-        return not any(
-            (one.get("query"), one.get("generation"), one.get("checkpoint"))
-            == (begun.query, begun.generation, begun.checkpoint)
-            for one in plans
-            for begun in known
-        )
+        own = {(one.get("query"), one.get("generation"), one.get("checkpoint")) for one in plans}
+        return own.isdisjoint(begun(known))
 
     def ways_out(self, root: Location, finish: str) -> str:
         """Return what to type of one that was interrupted, given what finishes it."""

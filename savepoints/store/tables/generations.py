@@ -223,6 +223,11 @@ class Generations:
         return StoreTable(self.root / "generations", columns.schema(_COLUMNS), self.tables)
 
 
+def begun(known: Iterable[Generation]) -> frozenset[tuple[str, int, str]]:
+    """Return query, number and checkpoint of generations: a plan's own are there once it began."""
+    return frozenset((one.query, one.generation, one.checkpoint) for one in known)
+
+
 def _from_row(row: Mapping[str, Any]) -> Generation:
     origin = row.get("origin")  # Unknown to older versions.
     return Generation(**{**row, "origin": None if origin is None else Origin(**origin)})
