@@ -28,6 +28,8 @@ from tests.fidelity import local_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.sources.broker import Broker
+
 # A machine that does other things too is slow now and then; pytest's own timeout is enough. What
 # failed is printed as something that can be pasted.
 hypothesis.settings.register_profile("change", deadline=None, max_examples=25, print_blob=True)
@@ -201,6 +203,14 @@ def second_s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     with _serving(Service("versitygw", launch, directory, detach=False)) as endpoint:
         s3.create_bucket(endpoint, "tests")
         yield endpoint
+
+
+@pytest.fixture
+def broker(world: LocalWorld) -> Broker:
+    """Give the broker of the local world."""
+    from tests.sources.broker import Broker
+
+    return Broker.of(world)
 
 
 @pytest.fixture(scope="session")

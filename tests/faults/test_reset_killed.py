@@ -7,15 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
-from savepoints.config.settings import KafkaSettings
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.local import LocalWorld
 from savepoints.operations import unfinished
 from savepoints.operations.inspect.verify import verify
 from savepoints.operations.rollback import rollback
@@ -114,15 +111,6 @@ TAKEN_BACK = [
     ("undo", "rollback.output_totals_rewound"),
     ("to a batch", "rollback.batch_saved"),
 ]
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker(
-        KafkaSettings(bootstrap_servers=world.bootstrap_servers),
-        AdminClient({"bootstrap.servers": world.bootstrap_servers}),
-    )
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -71,6 +72,18 @@ def test_what_was_interrupted_is_taken_back(
     assert local_store.generations.current("totals").generation == 1
 
 
+def interrupted(monkeypatch: pytest.MonkeyPatch, point: str, command: Callable[[], object]) -> None:
+    """Press Ctrl-C where a command reaches a point."""
+
+    def reach(name: str) -> None:
+        if name == point:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(faults, "reach", reach)
+        command()
+
+
 def test_trap_an_undo_that_was_interrupted_is_finished(
     call: Call, local_store: Store, on_local: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,13 +93,7 @@ def test_trap_an_undo_that_was_interrupted_is_finished(
     assert call("rollback", taken.id, "--to", str(on_local / "2"), *at).code == 0
     undo = ("undo", "totals", "--to", str(on_local / "3"), *at)
 
-    def reach(point: str) -> None:
-        if point == "rollback.checkpoint_written":
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(faults, "reach", reach)
-        call(*undo)
+    interrupted(monkeypatch, "rollback.checkpoint_written", lambda: call(*undo))
     assert journal.unfinished(local_store.root, "totals") is not None
 
     assert call(*undo).code == 0
@@ -103,13 +110,7 @@ def test_trap_an_undo_that_has_begun_its_generation_was_to_be_undone_when_it_is_
     at = ("--yes", "--store", str(rolled_back.root))
     undo = ("undo", "totals", "--to", str(on_local / "3"), "--outputs", "none", *at)
 
-    def reach(point: str) -> None:
-        if point == "rollback.generation_begun":
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(faults, "reach", reach)
-        call(*undo)
+    interrupted(monkeypatch, "rollback.generation_begun", lambda: call(*undo))
     begun = journal.unfinished(rolled_back.root, "totals")
     assert begun is not None
 

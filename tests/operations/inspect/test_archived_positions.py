@@ -13,7 +13,6 @@ from deltalake import write_deltalake
 from savepoints.errors import NotAlignedError, NotFoundError, SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.local import LocalWorld
 from savepoints.operations.fork import fork_plan
 from savepoints.operations.inspect import availability, estimate
 from savepoints.operations.rollback import rollback, target
@@ -33,12 +32,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.drawn(2)]
 # Kafka forgets up to these; the archive has the first eight and four.
 FORGOTTEN = {0: 5, 1: 3}
 ARCHIVED = {0: 8, 1: 4}
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker.of(world)
 
 
 @pytest.fixture

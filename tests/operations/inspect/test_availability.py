@@ -10,7 +10,6 @@ import pytest
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
-from savepoints.local import LocalWorld
 from savepoints.model import Savepoint
 from savepoints.moments import utc_now
 from savepoints.operations.inspect import availability
@@ -20,12 +19,6 @@ from tests.samples import savepoint
 from tests.sources.broker import HOUR, MINUTE, WEEK, WEEK_MS, Broker
 
 NOBODY = KafkaSettings(bootstrap_servers="localhost:1")
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker.of(world)
 
 
 def at(offsets: KafkaOffsets, number: int = 1, ids: Mapping[str, str] | None = None) -> Savepoint:

@@ -17,7 +17,6 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.local import LocalWorld
 from savepoints.operations.inspect import estimate
 from savepoints.operations.inspect.estimate import Estimate
 from savepoints.sources.kafka import topics
@@ -28,12 +27,6 @@ from tests.sources.reading import BATCH, checkpoint_at
 
 # The place of a savepoint, or None for the query's own.
 Estimating = Callable[..., Estimate]
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker.of(world)
 
 
 @pytest.fixture

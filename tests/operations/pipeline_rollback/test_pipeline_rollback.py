@@ -41,6 +41,7 @@ from savepoints.operations.run import recover
 from savepoints.store import checked_programs
 from savepoints.store.locks import journal, lease
 from savepoints.store.locks.journal import Journal, Operation
+from tests import killed
 from tests.draw import some
 from tests.operations.pipeline.lines import NEWEST, SAVED, Line, chain, contents, topic
 from tests.pipelines import next_version
@@ -314,21 +315,9 @@ def test_trap_an_undo_that_is_killed_and_run_again_undid_itself(line: Line, poin
     assert journal.all_unfinished(line.store.root) == []
 
 
-class Killed(BaseException):
-    """What a process would die of."""
-
-
 def interrupted(monkeypatch: pytest.MonkeyPatch, point: str, do: Callable[[], object]) -> None:
     """Do something that is killed somewhere."""
-
-    def reach(name: str) -> None:
-        if name == f"pipeline rollback.{point}":
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(faults, "reach", reach)
-        with pytest.raises(Killed):
-            do()
+    killed.killed_at(monkeypatch, f"pipeline rollback.{point}", do)
 
 
 def test_trap_a_rollback_that_fails_after_its_generations_began_did_not_say_so(

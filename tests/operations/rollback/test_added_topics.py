@@ -13,19 +13,12 @@ from savepoints.checkpoint.logs.kafka_position import kafka_position
 from savepoints.errors import SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.local import LocalWorld
 from savepoints.operations.rollback import rollback
 from tests.kafka_query import QUERY, Query, make
 from tests.samples import take
 from tests.sources.broker import Broker
 
 pytestmark = [pytest.mark.kafka]
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker.of(world)
 
 
 @pytest.fixture

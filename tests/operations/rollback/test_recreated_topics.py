@@ -14,7 +14,6 @@ from savepoints.config.settings import KafkaSettings
 from savepoints.errors import SourceDataGoneError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.local import LocalWorld
 from savepoints.operations.rollback import reset, rollback
 from savepoints.operations.rollback.target import AtBatch, BeforeLast
 from savepoints.runtime import compatibility
@@ -26,12 +25,6 @@ from tests.samples import take
 from tests.sources.broker import Broker
 
 pytestmark = [pytest.mark.kafka]
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker.of(world)
 
 
 @pytest.fixture

@@ -7,14 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from savepoints.checkpoint import position
 from savepoints.checkpoint.cut import read_cut
 from savepoints.checkpoint.logs import offset_log, planned_batch
 from savepoints.checkpoint.logs.kafka_position import kafka_offsets, kafka_position
-from savepoints.config.settings import KafkaSettings
 from savepoints.errors import (
     CheckpointDamagedError,
     NoCommittedBatchError,
@@ -25,7 +23,6 @@ from savepoints.errors import (
 )
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.local import LocalWorld
 from savepoints.operations.rollback import reset, rollback
 from savepoints.operations.rollback.reset import ResetPlan, State
 from savepoints.operations.rollback.target import BeforeLast
@@ -38,15 +35,6 @@ from tests.samples import contents, query_id, take
 from tests.sources.broker import Broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.drawn(4)]
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker(
-        KafkaSettings(bootstrap_servers=world.bootstrap_servers),
-        AdminClient({"bootstrap.servers": world.bootstrap_servers}),
-    )
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from savepoints.config.settings import KafkaSettings, QuerySettings, Settings
 from savepoints.errors import UsageError
 from savepoints.handle import Store
 from savepoints.io import Location
-from savepoints.local import LocalWorld
 from savepoints.model import SavepointKind
 from savepoints.operations.run import periodic
 from savepoints.operations.savepoint import create, group_commit
@@ -28,11 +27,6 @@ from tests.sources.reading import checkpoint_at
 @pytest.fixture
 def group() -> str:
     return f"group-{uuid.uuid4().hex}"
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    return Broker.of(world)
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ from savepoints.errors import (
 )
 from savepoints.io import Location
 from savepoints.jobs import archive as archive_job
-from savepoints.local import LocalWorld
 from savepoints.sources.archive import archive, check, compact, progress, same_decoding
 from savepoints.sources.archive import files as archive_files
 from savepoints.sources.archive import table as archive_table
@@ -47,12 +46,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.drawn(4)]
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker.of(world)
 
 
 def ends(broker: Broker, topic: str) -> KafkaOffsets:

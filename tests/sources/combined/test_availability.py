@@ -13,18 +13,11 @@ from confluent_kafka import Producer
 from savepoints.checkpoint.logs.kafka_position import KafkaOffsets, kafka_position
 from savepoints.config.secrets import ClientOptions
 from savepoints.errors import SourceDataGoneError
-from savepoints.local import LocalWorld
 from savepoints.sources.combined import availability
 from savepoints.sources.kafka import arrival_rates, probe_records, record_retention, topics
 from tests.sources.broker import HOUR, WEEK_MS, Broker
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def broker(world: LocalWorld) -> Broker:
-    """Give the broker of the local world."""
-    return Broker.of(world)
 
 
 def available(
